@@ -1,0 +1,155 @@
+"""The command line: the overview, options as people type them, refusals and exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from vidvec_msg import cli
+from vidvec_msg.errors import RefusedRequest, TooManyFailures
+
+
+def sample(
+    out: Path,
+    *,
+    metrics: list[str] | None = None,
+    max_failures: float | int = 0,
+    pool: Literal["corpus", "split"] = "corpus",
+    json: bool = False,
+) -> dict[str, object]:
+    """A verb for the tests.
+
+    Args:
+        out: a folder.
+        metrics: names.
+        max_failures: count, or share.
+        pool: which documents.
+        json: machine-readable.
+    """
+    return {"out": out, "metrics": metrics, "max_failures": max_failures, "pool": pool, "json": json}
+
+
+def run(*words: str) -> dict[str, object]:
+    result = cli.run_function(sample, words, program="vidvec-msg sample")
+    assert isinstance(result, dict)
+    return result
+
+
+def test_options_are_typed_by_the_signature() -> None:
+    assert run("--out", "a/b", "--max_failures", "0.5", "--pool", "split") == {
+        "out": Path("a/b"),
+        "metrics": None,
+        "max_failures": 0.5,
+        "pool": "split",
+        "json": False,
+    }
+
+
+def test_dashes_bare_flags_and_word_lists_are_understood() -> None:
+    result = run("--json", "--max-failures=3", "--metrics", "map", "recall@10", "--out", "x")
+    assert result["json"] is True
+    assert result["max_failures"] == 3
+    assert result["metrics"] == ["map", "recall@10"]
+    assert run("--out", "x", "--json", "false")["json"] is False
+
+
+def test_a_yaml_file_holds_the_same_options_and_later_words_win(tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text("out: from_file\npool: split\n")
+    assert run("--config", str(config), "--out", "from_words")["out"] == Path("from_words")
+    assert run("--config", str(config))["pool"] == "split"
+
+
+def test_print_config_can_be_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run("--out", "x", "--pool", "split", "--print_config")
+    config = tmp_path / "c.yaml"
+    config.write_text(capsys.readouterr().out)
+    assert run("--config", str(config))["pool"] == "split"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--out", "x", "--metricz", "map"), "unknown option 'metricz' (did you mean 'metrics'?)"),
+        (("--metrics", "map"), "required: out"),
+        (("--out", "x", "--pool", "some"), "corpus"),
+    ],
+)
+def test_wrong_words_are_refused_with_what_is_accepted(words: tuple[str, ...], told: str) -> None:
+    with pytest.raises(RefusedRequest) as refusal:
+        run(*words)
+    assert told in str(refusal.value)
+    assert "vidvec-msg sample --help" in str(refusal.value)
+
+
+def test_an_unknown_key_of_a_config_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text("out: x\npol: split\n")
+    with pytest.raises(RefusedRequest, match=r"unknown option 'pol' \(did you mean 'pool'"):
+        run("--config", str(config))
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (RefusedRequest("no such folder"), 2, "vidvec-msg: no such folder"),
+        (TooManyFailures("3 of 9 clips failed"), 1, "3 of 9 clips failed"),
+        (KeyboardInterrupt(), 130, "the same command continues from here"),
+        (SystemExit("no"), 2, ""),
+    ],
+)
+def test_exit_codes(
+    error: BaseException,
+    code: int,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(words: list[str]) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "_load", lambda target: fail)
+    assert cli.main(["fit"]) == code
+    captured = capsys.readouterr()
+    assert told in captured.err
+    assert captured.out == ""
+
+
+def test_an_unknown_verb_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["evaluat"]) == 2
+    assert "did you mean 'evaluate'?" in capsys.readouterr().err
+
+
+def test_the_overview_and_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+    assert all(verb in capsys.readouterr().out for verb in cli.VERBS)
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("vidvec-msg 0.")
+
+
+@pytest.mark.parametrize("verb", sorted(cli.VERBS))
+def test_every_verb_has_help_with_a_text_for_each_option(verb: str) -> None:
+    words = [sys.executable, "-m", "vidvec_msg.cli", verb, "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--config" in done.stdout
+
+
+def test_help_is_light() -> None:
+    """`import vidvec_msg` and the overview load none of the heavy libraries."""
+    code = (
+        "import sys, vidvec_msg, vidvec_msg.cli as c; c.main(['--help']);"
+        "heavy = {'torch', 'transformers', 'faiss', 'ranx', 'jsonargparse'} & set(sys.modules);"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    began = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - began
+    assert done.returncode == 0, done.stderr
+    assert seconds < 5  # 0.1 s when the machine is free; a generous bound that an import of torch would break

@@ -1,0 +1,1 @@
+"""Item → vector: the contract, prompts, pooling, multimodal LLMs, and everybody else's models."""

@@ -1,0 +1,124 @@
+"""The contract of every embedder: items in, unit vectors out.
+
+Anything with this shape is an embedder: no base class, no registration. Whatever stands above it
+(embed, index, search, evaluate, mining) works for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from vidvec_msg.embedders.prompts import PromptTemplate
+from vidvec_msg.formats.items import Item, Modality
+from vidvec_msg.media.frames import FramePolicy
+from vidvec_msg.runs import digest_of
+
+Role = Literal["query", "document"]
+ROLES: tuple[Role, ...] = get_args(Role)
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderCard:
+    """Everything that decides an embedder's vectors, and where it comes from.
+
+    Args:
+        name: short name for tables.
+        dim: dimensions of a vector.
+        modalities: what it can embed.
+        base_model: hub name or folder of the backbone.
+        revision: commit of a hub model.
+        weights: digest of the weights that were loaded (backbone and adapter).
+        adapter: folder of the adapter, if there is one.
+        prompt: wording around an item, per modality; None where the embedder has no prompt.
+        role_prompts: further wording per role, for example a query instruction.
+        layer: hidden state that is read; -1 the normed final one, 0 the embedding output, n block n's output.
+        pooling: how positions become one vector.
+        padding: side on which batches are padded (it must not matter; recorded for the sceptic).
+        frames: which frames of a clip are shown.
+        transcript: where a clip's transcript goes: "before" the frames, "after" them, or "none".
+        dtype: arithmetic of the model.
+        max_tokens: longest text in tokens; longer content is cut, the prompt never.
+        versions: software that made the vectors; recorded, not part of the fingerprint.
+    """
+
+    name: str
+    dim: int
+    modalities: tuple[Modality, ...] = ("text",)
+    base_model: str = ""
+    revision: str | None = None
+    weights: str = ""
+    adapter: str | None = None
+    prompt: PromptTemplate | None = None
+    role_prompts: Mapping[str, str] = field(default_factory=dict)
+    layer: int | None = None
+    pooling: str = ""
+    padding: str = ""
+    frames: FramePolicy | None = None
+    transcript: Literal["before", "after", "none"] = "none"
+    dtype: str = "float32"
+    max_tokens: int | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits that change whenever a vector may change; part of every cache key.
+
+        Names and paths do not count (a moved folder keeps its vectors); the weights' digest does.
+        """
+        content = asdict(self)
+        for name in ("name", "base_model", "revision", "adapter", "versions"):
+            if name in ("base_model", "revision") and not self.weights:
+                continue  # a remote model has no digest: its name is all that identifies it
+            del content[name]
+        return digest_of(content)[:16]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-like form, the fingerprint included; the content of ``embedder.json``."""
+        return {**asdict(self), "modalities": list(self.modalities), "fingerprint": self.fingerprint}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> EmbedderCard:
+        """The card of :meth:`to_dict`'s form; the stored fingerprint is ignored and computed anew.
+
+        Raises:
+            ValueError: unknown or missing fields, named.
+        """
+        fields = {key: value for key, value in content.items() if key != "fingerprint"}
+        if fields.get("prompt") is not None:
+            fields["prompt"] = PromptTemplate(**fields["prompt"])
+        if fields.get("frames") is not None:
+            fields["frames"] = FramePolicy(**fields["frames"])
+        if "modalities" in fields:
+            fields["modalities"] = tuple(fields["modalities"])
+        try:
+            return cls(**fields)
+        except TypeError as error:
+            raise ValueError(f"not an embedder card: {error}") from error
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Items in, unit vectors out.
+
+    ``encode`` returns float32 of shape ``(len(items), card.dim)``, each row of norm 1, in the order of
+    ``items``; ``encode([])`` has shape ``(0, card.dim)``. An item's vector does not depend on its
+    neighbours, the batch size, the padding side or the process that made it, beyond float tolerance.
+
+    It raises :class:`vidvec_msg.errors.ItemError` for items that it cannot embed (an empty text, a clip
+    that does not decode), naming each; never a zero vector, never fewer rows.
+    """
+
+    @property
+    def card(self) -> EmbedderCard:
+        """What decides its vectors."""
+        ...
+
+    def encode(self, items: Sequence[Item], *, role: Role) -> Vectors:
+        """Unit vectors of the items, see above."""
+        ...

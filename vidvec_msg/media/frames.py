@@ -1,0 +1,46 @@
+"""Which frames of a clip are shown to a model: the written rule, independent of any decoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class FramePolicy:
+    """How a clip becomes frames.
+
+    Args:
+        fps: frames taken per second of clip.
+        max_frames: at most this many; a longer clip gets this many, uniformly spaced.
+        max_pixels: pixels per frame (height x width) after resizing, aspect ratio kept; 0: as it is.
+    """
+
+    fps: float = 1.0
+    max_frames: int = 64
+    max_pixels: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.fps > 0:
+            raise ValueError(f"frames per second must be above 0, got {self.fps}")
+        if self.max_frames < 1:
+            raise ValueError(f"max_frames must be at least 1, got {self.max_frames}")
+        if self.max_pixels < 0:
+            raise ValueError(f"max_pixels must be 0 (leave the size alone) or more, got {self.max_pixels}")
+
+
+def frame_times(start: float, end: float, policy: FramePolicy) -> npt.NDArray[np.float64]:
+    """Seconds at which frames are taken from the segment ``[start, end)``.
+
+    ``round(duration x fps)`` frames, at least one and at most ``max_frames``, each in the middle of its
+    share of the segment: the first and last frames, which are often black, are not special, and a cap
+    changes the spacing, never the coverage.
+
+    Returns:
+        shape (frames,), increasing.
+    """
+    duration = max(end - start, 0.0)
+    count = min(max(round(duration * policy.fps), 1), policy.max_frames)
+    return start + (np.arange(count) + 0.5) * duration / count  # (frames,)

@@ -1,0 +1,1 @@
+"""Corpus → vectors → index → run → numbers → report."""

@@ -1,0 +1,140 @@
+"""Output folders: checked first, written under a temporary name, complete when their manifest is there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from vidvec_msg.errors import RefusedRequest
+
+_CHUNK = 1 << 20  # bytes read at once while hashing
+
+VERSIONED = (
+    "vidvec-msg",
+    "torch",
+    "transformers",
+    "peft",
+    "sentence-transformers",
+    "faiss-cpu",
+    "faiss-gpu",
+    "numpy",
+)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path`` that takes its place when the block ends well.
+
+    A reader sees the old file or the new one, never a part. The name is unique, so two writers cannot
+    write into each other's file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb") as stream:
+            os.fsync(stream.fileno())
+        # mkstemp makes private files; an artefact is as readable as the user's umask says
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes JSON (UTF-8, keys in the given order, NaN refused) in one step."""
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def read_json(path: Path, *, what: str, made_by: str) -> dict[str, Any]:
+    """Reads the manifest of an artefact.
+
+    Args:
+        path: the manifest; its presence means that the artefact is complete.
+        what: the artefact's name, for the error.
+        made_by: the command that makes it, for the error.
+
+    Raises:
+        RefusedRequest: it is missing or is not a JSON object.
+    """
+    if not path.is_file():
+        state = "is incomplete or was interrupted" if path.parent.is_dir() else "does not exist"
+        raise RefusedRequest(
+            f"{what} {path.parent} {state}: {path.name} is missing. Run `{made_by}` (again: it resumes)."
+        )
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RefusedRequest(
+            f"{what} {path.parent}: {path.name} is not JSON ({error}). Make it again: `{made_by}`."
+        ) from error
+    if not isinstance(content, dict):
+        found = type(content).__name__
+        raise RefusedRequest(f"{what} {path.parent}: {path.name} holds a {found}, not an object.")
+    return content
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(_CHUNK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def digest_of(content: Any) -> str:
+    """SHA-256 of a JSON-like value, in hex; equal values give equal digests whatever their key order."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def software_versions() -> dict[str, str]:
+    """Installed versions of the packages that can change a vector."""
+    found: dict[str, str] = {}
+    for package in VERSIONED:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def require_new(out: Path, *, option: str, resumable: str | None = None) -> None:
+    """Refuses an output folder that already holds something.
+
+    Args:
+        out: the folder.
+        option: the option to change, for the message.
+        resumable: name of a file whose presence means that this job began the folder and may go on.
+
+    Raises:
+        RefusedRequest: ``out`` is a file, or holds files of another job.
+    """
+    if out.is_file():
+        raise RefusedRequest(f"{option} {out} is a file; give a folder that is new or empty.")
+    if not out.is_dir() or not any(out.iterdir()):
+        return
+    if resumable is not None and (out / resumable).exists():
+        return
+    raise RefusedRequest(f"{option} {out} already holds files; give another folder, or remove it first.")
+
+
+def as_plain(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON-like copy: paths as strings, tuples as lists, mappings as dicts."""
+    plain = json.loads(json.dumps(dict(mapping), default=str))
+    if not isinstance(plain, dict):  # a mapping always dumps to an object
+        raise TypeError(f"not a mapping: {mapping!r}")
+    return plain

@@ -1,0 +1,1 @@
+"""Pairs → adapter: the Lightning module, losses, batches, LoRA and callbacks."""
