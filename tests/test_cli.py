@@ -128,7 +128,8 @@ def test_an_unknown_verb_names_the_nearest(capsys: pytest.CaptureFixture[str]) -
 
 def test_the_overview_and_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([]) == 0
-    assert all(verb in capsys.readouterr().out for verb in cli.VERBS)
+    overview = capsys.readouterr().out
+    assert all(verb in overview for verb in cli.VERBS)
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("vidvec-msg 0.")
 
