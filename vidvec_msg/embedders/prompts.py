@@ -7,7 +7,8 @@ adapter trained on text alone serve pixels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 
 TEXT_SLOT = "{text}"
 VISUAL_SLOT = "{video}"
@@ -49,14 +50,21 @@ PROMPTS["vidvec"] = PromptTemplate()
 PROMPTS["plain"] = PromptTemplate(text="{text}", video="{video}", image="{video}")
 
 
-def resolve_prompt(prompt: str | PromptTemplate) -> PromptTemplate:
-    """The template of a preset name, or the template itself.
+def resolve_prompt(prompt: str | PromptTemplate | Mapping[str, str]) -> PromptTemplate:
+    """The template of a preset name, or the template itself, or one from a mapping of its fields (YAML).
 
     Raises:
-        ValueError: an unknown preset; the message names the known ones.
+        ValueError: an unknown preset or field; the message names the known ones.
     """
     if isinstance(prompt, PromptTemplate):
         return prompt
+    if isinstance(prompt, Mapping):
+        known = [entry.name for entry in fields(PromptTemplate)]
+        if strangers := sorted(set(prompt) - set(known)):
+            raise ValueError(
+                f"unknown prompt fields {', '.join(strangers)}; known fields: {', '.join(known)}"
+            )
+        return PromptTemplate(**prompt)
     if prompt not in PROMPTS:
         raise ValueError(f"unknown prompt preset {prompt!r}; known presets: {', '.join(sorted(PROMPTS))}")
     return PROMPTS[prompt]

@@ -23,6 +23,7 @@ class FramePolicy:
     max_pixels: int = 0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "fps", float(self.fps))  # 2 and 2.0 are one policy, also in a fingerprint
         if not self.fps > 0:
             raise ValueError(f"frames per second must be above 0, got {self.fps}")
         if self.max_frames < 1:

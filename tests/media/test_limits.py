@@ -1,0 +1,154 @@
+"""Decoding in processes that can be killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from media.clips import grey_frames, write_clip
+from vidvec_msg.media import limits
+from vidvec_msg.media.frames import FramePolicy
+from vidvec_msg.media.limits import DecodePool
+from vidvec_msg.media.video import VideoError, read_frames
+
+POLICY = FramePolicy(fps=2)
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    return write_clip(tmp_path_factory.mktemp("clips") / "a.mp4", grey_frames(20))
+
+
+@pytest.fixture
+def pool():
+    pool = DecodePool(workers=1, timeout=60)
+    yield pool
+    pool.close()
+
+
+def same(one, other):
+    np.testing.assert_array_equal(one.pixels, other.pixels)
+    np.testing.assert_array_equal(one.times, other.times)
+    np.testing.assert_array_equal(one.indices, other.indices)
+    for name in ("fps", "total_frames", "duration", "reader"):
+        assert getattr(one, name) == getattr(other, name)
+
+
+def test_a_worker_process_gives_the_same_frames(clip, pool):
+    same(pool.read(clip, POLICY), read_frames(clip, POLICY))
+    same(pool.read(clip, POLICY, start=0.5, end=1.5), read_frames(clip, POLICY, start=0.5, end=1.5))
+
+
+def test_without_a_limit_it_decodes_here(clip, monkeypatch):
+    monkeypatch.setattr(limits, "_Worker", None)  # would fail if it was used
+    same(DecodePool(timeout=0).read(clip, POLICY), read_frames(clip, POLICY))
+
+
+def test_errors_cross_over_and_the_process_lives_on(clip, pool, tmp_path):
+    bad = tmp_path / "bad.mp4"
+    bad.write_text("no video")
+    with pytest.raises(VideoError, match="bad.mp4: not a video"):
+        pool.read(bad, POLICY)
+    pool.read(clip, POLICY)
+    (worker,) = list(pool._idle.queue)
+    with pytest.raises(VideoError, match="no such file"):
+        pool.read(tmp_path / "missing.mp4", POLICY)
+    pool.read(clip, POLICY)
+    assert list(pool._idle.queue) == [worker]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a pipe that never answers")
+def test_a_decoder_that_hangs_is_stopped_and_the_job_goes_on(clip, tmp_path, monkeypatch):
+    pool = DecodePool(workers=1, timeout=60)
+    pool.read(clip, POLICY)  # the process is warm: the limit below is for the clip alone
+    (worker,) = list(pool._idle.queue)
+    worker._process.send_signal(signal.SIGSTOP)  # a decoder that does nothing, for ever
+    pool.timeout = 0.5
+    began = time.monotonic()
+    with pytest.raises(VideoError, match=r"a.mp4: decoding took longer than 0.5 s and was stopped"):
+        pool.read(clip, POLICY)
+    assert time.monotonic() - began < 5
+    assert not worker.alive
+    pool.timeout = 60
+    assert len(pool.read(clip, POLICY).pixels) == 4
+    pool.close()
+
+
+def test_a_decoder_that_crashes_is_reported(clip, pool):
+    pool.read(clip, POLICY)
+    (worker,) = list(pool._idle.queue)
+    worker._process.send_signal(signal.SIGSTOP)
+    timer = threading.Timer(0.3, worker._process.kill)
+    timer.start()
+    with pytest.raises(VideoError, match=r"the decoder crashed after .* \(exit code -9\)"):
+        pool.read(clip, POLICY)
+    assert len(pool.read(clip, POLICY).pixels) == 4
+
+
+def test_workers_are_recycled(clip, pool, monkeypatch):
+    monkeypatch.setattr(limits, "_RECYCLE_AFTER", 2)
+    processes = set()
+    for _ in range(4):
+        pool.read(clip, POLICY)
+        processes |= {worker._process.pid for worker in pool._idle.queue}
+    assert len(processes) == 2  # each seen after its first clip, gone after its second
+    assert not list(pool._idle.queue)
+
+
+def test_threads_share_the_workers(clip):
+    pool = DecodePool(workers=2, timeout=60)
+    with ThreadPoolExecutor(8) as threads:
+        results = list(threads.map(lambda _: pool.read(clip, POLICY), range(16)))
+    for frames in results:
+        same(frames, results[0])
+    assert len(list(pool._idle.queue)) <= 2
+    pool.close()
+
+
+def test_interrupted_in_the_middle_leaves_no_half_answer(clip, pool, monkeypatch):
+    pool.read(clip, POLICY)
+    (worker,) = list(pool._idle.queue)
+
+    def interrupted(request):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(worker, "_exchange", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pool.read(clip, POLICY)
+    assert not worker.alive
+    assert len(pool.read(clip, POLICY).pixels) == 4
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_has_workers_of_its_own(clip, pool):
+    pool.read(clip, POLICY)
+    child = os.fork()
+    if child == 0:  # a DataLoader worker
+        try:
+            fine = len(pool.read(clip, POLICY).pixels) == 4
+            pool.close()
+            os._exit(0 if fine else 1)
+        except BaseException:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    (worker,) = list(pool._idle.queue)
+    assert worker.alive
+    assert len(pool.read(clip, POLICY).pixels) == 4
+
+
+def test_the_decoding_process_knows_no_torch():
+    code = "import vidvec_msg.media.worker, sys; print({'torch', 'transformers', 'pyarrow'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(("workers", "timeout"), [(0, 1), (1, -1)])
+def test_values_are_checked(workers, timeout):
+    with pytest.raises(ValueError, match="workers must be at least 1 and timeout at least 0 s"):
+        DecodePool(workers, timeout)

@@ -1,0 +1,112 @@
+"""A multimodal LLM, or a plain one, loaded to give hidden states and no logits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.formats.items import Modality
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class Backbone:
+    """A loaded model.
+
+    Args:
+        full: the whole model as its checkpoint describes it.
+        base: the part that is run: everything but the vocabulary head.
+        tower: the language model inside: holds ``layers``, carries adapters.
+        modalities: what it can read.
+    """
+
+    full: Any
+    base: Any
+    tower: Any
+    modalities: tuple[Modality, ...]
+
+    @property
+    def dim(self) -> int:
+        """Width of a hidden state."""
+        return int(self.full.config.get_text_config().hidden_size)
+
+    @property
+    def blocks(self) -> int:
+        """Transformer blocks of the language model."""
+        return len(self.tower.layers)
+
+
+def load_backbone(
+    model: str, *, revision: str | None, device: torch.device, dtype: str, trust_remote_code: bool
+) -> Backbone:
+    """Loads a checkpoint, safetensors only, in evaluation mode.
+
+    Args:
+        model: folder or hub name, as :func:`vidvec_msg.embedders.models.resolve_model` gives it.
+        revision: commit of a hub model.
+        device: where it runs.
+        dtype: a name of :data:`DTYPES`, or "auto" for the one the weights are stored in.
+        trust_remote_code: run the model's own Python files.
+
+    Raises:
+        RefusedRequest: it cannot be loaded, or loads with parts left at random.
+    """
+    from transformers import AutoConfig, AutoModel
+
+    options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    try:
+        config = AutoConfig.from_pretrained(model, **options)
+        sees = _multimodal_class(config)
+        full, report = (sees or AutoModel).from_pretrained(
+            model,
+            dtype="auto" if dtype == "auto" else DTYPES[dtype],
+            use_safetensors=True,
+            output_loading_info=True,
+            **options,
+        )
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        raise RefusedRequest(f"cannot load the model {model!r}: {error}") from error
+    if missing := sorted(report["missing_keys"]):
+        raise RefusedRequest(
+            f"model {model!r}: {len(missing)} parameters are missing from the checkpoint and would stay "
+            f"random, for example {missing[0]}"
+        )
+    full.eval().requires_grad_(False).to(device)
+    base = full.base_model if sees else full
+    tower = base if hasattr(base, "layers") else base.get_decoder()
+    if not hasattr(tower, "layers"):
+        raise RefusedRequest(
+            f"model {model!r} ({type(full).__name__}): its language model has no `layers` to read"
+        )
+    return Backbone(full, base, tower, ("text", "image", "video") if sees else ("text",))
+
+
+def choose_device(device: str) -> torch.device:
+    """The device of a name; "auto" is the first GPU, or the CPU.
+
+    Raises:
+        ValueError: not a device, or CUDA was asked for and there is none.
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {device!r}") from error
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device is {device!r} and torch sees no GPU; use auto or cpu")
+    return chosen
+
+
+def _multimodal_class(config: Any) -> Any | None:
+    """The Auto class for a model that takes pixels; None for a plain language model."""
+    from transformers import AutoModelForImageTextToText as Multimodal
+
+    known = type(config) in Multimodal._model_mapping or Multimodal.__name__ in getattr(
+        config, "auto_map", {}
+    )
+    return Multimodal if known else None

@@ -1,0 +1,170 @@
+"""The language model of a multimodal LLM, alone: no vision tower in memory, no vocabulary logits.
+
+Text-only training needs nothing else, and the adapter that it makes fits back onto the full model key for
+key, because the modules below the language model have the same names in both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from vidvec_msg.embedders.pooling import FINAL, reading_layer
+from vidvec_msg.errors import RefusedRequest
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+
+# Where the published families keep the language model in their checkpoints, and the tower does not.
+# Without this mapping three families start from random weights and transformers says so only in a log line.
+KEY_MAPPING = {
+    r"^(?:thinker\.)?(?:model\.)?(?:language_model|text_model)\.(?:model\.)?": "",
+    r"^thinker\.model\.": "",
+}
+
+
+def load_language_model(
+    model: str | Path,
+    *,
+    revision: str | None = None,
+    dtype: Dtype = "float32",
+    trust_remote_code: bool = False,
+) -> nn.Module:
+    """Loads the text tower of a multimodal LLM, or a plain LLM without its head.
+
+    Args:
+        model: folder or hub name.
+        revision: commit of a hub model.
+        dtype: of the weights.
+        trust_remote_code: run code that the model's repository brings.
+
+    Returns:
+        the tower in evaluation mode; ``tower(input_ids=, attention_mask=).last_hidden_state`` is the normed
+        final state ``(rows, positions, width)``.
+
+    Raises:
+        RefusedRequest: the model cannot be read, has no language model, or its checkpoint lacks weights of it.
+    """
+    from transformers import AutoConfig
+
+    shared = {"revision": revision, "trust_remote_code": trust_remote_code}
+    try:
+        config = AutoConfig.from_pretrained(str(model), **shared)
+    except (OSError, ValueError) as error:
+        raise RefusedRequest(f"model {model}: its configuration cannot be read ({error})") from error
+    tower_class: Any = type(language_model_of(_outline(config, model, trust_remote_code)))
+    with _quiet_about_unused_weights():
+        tower, report = tower_class.from_pretrained(
+            str(model),
+            config=config.get_text_config(),
+            key_mapping=KEY_MAPPING,
+            dtype=getattr(torch, dtype),
+            output_loading_info=True,
+            **shared,
+        )
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise RefusedRequest(
+            f"model {model}: {len(missing)} weights of its language model are not in the checkpoint "
+            f"({', '.join(missing[:3])}, …), so they would be random. Its keys are laid out in a way that "
+            "vidvec_msg.embedders.language_model.KEY_MAPPING does not know: add it there."
+        )
+    tower.config.use_cache = False  # a cache of keys and values serves generation only
+    loaded: nn.Module = tower.eval()
+    return loaded
+
+
+def language_model_of(full_model: Any) -> nn.Module:
+    """The module of a full model that an adapter of :func:`load_language_model`'s tower fits.
+
+    Raises:
+        RefusedRequest: the model has none.
+    """
+    inner = getattr(full_model, "thinker", full_model)  # Qwen-Omni: the thinker reads, the talker speaks
+    decoder = inner.get_decoder() if hasattr(inner, "get_decoder") else None
+    if not isinstance(decoder, nn.Module) or not hasattr(decoder, "layers"):
+        raise RefusedRequest(
+            f"{type(full_model).__name__} has no language model with transformer blocks; give a multimodal LLM "
+            "or an LLM (models of transformers' AutoModelForImageTextToText or AutoModelForCausalLM)"
+        )
+    return decoder
+
+
+def linear_targets(tower: nn.Module) -> str:
+    """A regex that matches every linear of the tower's blocks and nothing outside them.
+
+    Plain names such as ``q_proj`` also match linears of the vision tower in four of five families; this
+    regex is anchored at both ends and spells out the blocks' own paths.
+    """
+    paths = {
+        re.sub(r"\d+", r"\\d+", re.escape(name))
+        for name, module in tower.named_modules()
+        if isinstance(module, nn.Linear) and name.startswith("layers.")
+    }
+    if not paths:
+        raise RefusedRequest(
+            f"{type(tower).__name__} has no linears in its blocks; name LoRA's targets yourself"
+        )
+    return f"^(?:{'|'.join(sorted(paths))})$"
+
+
+def hidden_state(tower: Any, input_ids: Tensor, attention_mask: Tensor, *, layer: int = FINAL) -> Tensor:
+    """The state that an embedder reads.
+
+    Args:
+        tower: from :func:`load_language_model`, with or without an adapter.
+        input_ids: ``(rows, positions)``, padded on the right, so that positions count from the first token.
+        attention_mask: ``(rows, positions)``, 1 where a token stands.
+        layer: -1 the normed final state; 0 the embedding output; n block n's output, before the final norm.
+
+    Returns:
+        ``(rows, positions, width)`` in the tower's dtype.
+    """
+    bare = tower.get_base_model() if hasattr(tower, "get_base_model") else tower  # inside peft's wrapper
+    inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "use_cache": False}
+    if layer == FINAL:
+        final: Tensor = bare(**inputs).last_hidden_state
+        return final
+    depth = len(bare.layers)
+    if not 0 <= layer <= depth:
+        raise RefusedRequest(
+            f"layer {layer} does not exist; accepted: -1 (normed final state), 0 (embedding output) to {depth} (last block)"
+        )
+    with reading_layer(bare, layer) as state:
+        bare(**inputs)
+        return state()
+
+
+def _outline(config: Any, model: str | Path, trust_remote_code: bool) -> Any:
+    """The full model without memory: its classes tell which class the tower has."""
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    kind = AutoModelForImageTextToText
+    if type(config) not in AutoModelForImageTextToText._model_mapping:
+        kind = AutoModelForCausalLM
+    try:
+        with torch.device("meta"):
+            return kind.from_config(config, trust_remote_code=trust_remote_code)
+    except ValueError as error:
+        raise RefusedRequest(
+            f"model {model} ({type(config).__name__}) is neither a multimodal LLM nor an LLM that transformers knows: {error}"
+        ) from error
+
+
+@contextmanager
+def _quiet_about_unused_weights() -> Iterator[None]:
+    """transformers lists every weight of the vision tower as unexpected; here that is the purpose."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)

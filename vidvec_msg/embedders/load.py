@@ -1,0 +1,281 @@
+"""From a spec to an embedder: one function that every verb calls."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, get_type_hints
+from urllib.parse import unquote
+
+import yaml
+
+from vidvec_msg.embedders.contract import Embedder, EmbedderCard
+from vidvec_msg.embedders.convert import convert
+from vidvec_msg.embedders.models import TINYWORLD, resolve_model
+from vidvec_msg.errors import Problems, RefusedRequest
+
+Maker = Callable[..., Any]
+
+
+def _multimodal_llm() -> Maker:
+    from vidvec_msg.embedders.multimodal_llm import MultimodalLLM
+
+    return MultimodalLLM
+
+
+def _sentence_transformer() -> Maker:
+    from vidvec_msg.embedders.sentence_transformer import SentenceTransformerEmbedder
+
+    return SentenceTransformerEmbedder
+
+
+def _precomputed() -> Maker:
+    from vidvec_msg.embedders.precomputed import Precomputed
+
+    return Precomputed
+
+
+# short form → (its constructor, fetched when needed; what stands behind the colon). A new family is a new
+# row.
+SHORT_FORMS: dict[str, tuple[Callable[[], Maker], str]] = {
+    "mllm": (_multimodal_llm, "a checkpoint folder, a hub name, or tinyworld"),
+    "st": (_sentence_transformer, "a sentence-transformers folder or hub name"),
+    "vectors": (_precomputed, "a vectors folder"),
+}
+
+ACCEPTED = (
+    "an embedder folder (with embedder.json), a YAML file with class_path and init_args, module:Class, "
+    + ", ".join(f"{form}:NAME ({what})" for form, (_, what) in SHORT_FORMS.items())
+    + f", or {TINYWORLD}; options follow as ?key=value&key=value"
+)
+
+# the weights' own card goes before these; the packaged checkpoint is stored in bf16, which CPUs do slowly
+TINYWORLD_DEFAULTS: dict[str, Any] = {"fps": 2.0, "max_frames": 8, "dtype": "float32"}
+
+
+def load_embedder(spec: str | Path, **options: Any) -> Embedder:
+    """Opens an embedder.
+
+    Args:
+        spec: an embedder folder that ``fit`` wrote; a YAML file with ``class_path`` and ``init_args``;
+            ``module:Class``; ``mllm:NAME``, ``st:NAME``, ``vectors:FOLDER``; or ``tinyworld``. Options
+            follow as ``?key=value&key=value``, for example ``mllm:org/name?layer=24&fps=2``.
+        options: the same options as arguments; they go before those of the spec.
+
+    Returns:
+        an object that keeps the :class:`~vidvec_msg.embedders.contract.Embedder` contract.
+
+    Raises:
+        RefusedRequest: nothing of this name, an unknown option, a value that an option does not take, or a
+            model that cannot be loaded. The message says what is accepted.
+    """
+    name, given = _split_options(str(spec))
+    make, arguments, defaults = _maker(name)
+    _check_options(make, {**given, **options}, spec=str(spec))
+    converted = {key: _converted(make, key, value) for key, value in given.items()}
+    settings = {**defaults, **converted, **options}
+    try:
+        embedder = make(*arguments, **settings)
+    except RefusedRequest:
+        raise
+    except ValueError as error:  # an option's value; the constructor says which and what it takes
+        raise RefusedRequest(f"embedder {str(spec)!r}: {error}") from error
+    return _checked(embedder, spec=str(spec))
+
+
+def _maker(name: str) -> tuple[Maker, tuple[Any, ...], dict[str, Any]]:
+    """What makes the embedder of a name, its positional arguments, and its defaults."""
+    if name == TINYWORLD:
+        return _multimodal_llm(), (TINYWORLD,), _tinyworld_defaults()
+    form, colon, rest = name.partition(":")
+    if colon and form in SHORT_FORMS:
+        fetch, what = SHORT_FORMS[form]
+        if not rest:
+            raise RefusedRequest(f"embedder {name!r}: {form}: is followed by {what}")
+        defaults = _tinyworld_defaults() if (form, rest) == ("mllm", TINYWORLD) else {}
+        return fetch(), (rest,), defaults
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return _folder(path)
+    if path.suffix in (".yaml", ".yml"):
+        return _yaml_file(path)
+    if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", name):
+        return _class(name, form, rest), (), {}
+    raise RefusedRequest(_no_such(name))
+
+
+def _tinyworld_defaults() -> dict[str, Any]:
+    from vidvec_msg.embedders.saved import CARD_FILE, read_card
+
+    folder = Path(resolve_model(TINYWORLD))
+    frames = read_card(folder).frames if (folder / CARD_FILE).is_file() else None
+    if frames is None:
+        return dict(TINYWORLD_DEFAULTS)
+    own = {"fps": frames.fps, "max_frames": frames.max_frames, "max_pixels": frames.max_pixels}
+    return {**TINYWORLD_DEFAULTS, **own}
+
+
+def _folder(path: Path) -> tuple[Maker, tuple[Any, ...], dict[str, Any]]:
+    from vidvec_msg.embedders.saved import CARD_FILE, load_saved
+
+    if (path / CARD_FILE).is_file():
+        return load_saved, (path,), {}
+    if (path / "adapter_config.json").is_file():
+        hint = f"it is an adapter without its card; use it as mllm:BASE_MODEL?adapter={path}"
+    elif (path / "modules.json").is_file():
+        hint = f"it is a sentence-transformers model; use st:{path}"
+    elif (path / "config.json").is_file():
+        hint = f"it is a model checkpoint; use mllm:{path}"
+    elif (path / "manifest.json").is_file() or (path / "corpus" / "manifest.json").is_file():
+        hint = f"it is a vectors folder; use vectors:{path}"
+    elif (path / "embedder" / CARD_FILE).is_file():
+        hint = f"it is the folder of a fit; its embedder is {path / 'embedder'}"
+    else:
+        hint = f"accepted are {ACCEPTED}"
+    raise RefusedRequest(f"folder {path} holds no {CARD_FILE}: {hint}")
+
+
+def _yaml_file(path: Path) -> tuple[Maker, tuple[Any, ...], dict[str, Any]]:
+    if not path.is_file():
+        raise RefusedRequest(
+            f"no such file: {path}; a YAML file for an embedder holds class_path and init_args"
+        )
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise RefusedRequest(f"{path} is not YAML: {error}") from error
+    if not isinstance(content, Mapping) or "class_path" not in content:
+        raise RefusedRequest(
+            f"{path} holds no class_path; an embedder's YAML file holds class_path and init_args"
+        )
+    if strangers := sorted(set(content) - {"class_path", "init_args"}):
+        raise RefusedRequest(
+            f"{path}: unknown keys {', '.join(strangers)}; accepted are class_path and init_args"
+        )
+    module, _, name = str(content["class_path"]).rpartition(".")
+    arguments = dict(content.get("init_args") or {})
+    make = _class(str(content["class_path"]), module, name)
+    _check_options(make, arguments, spec=str(path))
+    return make, (), arguments
+
+
+def _class(spec: str, module: str, name: str) -> Maker:
+    try:
+        found = _import(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
+            raise  # the module is there, and something that it imports is not
+        raise RefusedRequest(_no_such(spec)) from error
+    if not hasattr(found, name):
+        near = difflib.get_close_matches(name, dir(found), 1)
+        raise RefusedRequest(
+            f"embedder {spec!r}: module {module} has no {name}"
+            + (f"; did you mean {near[0]}?" if near else "")
+        )
+    made = getattr(found, name)
+    return made if callable(made) else lambda: made
+
+
+def _import(module: str) -> Any:
+    """Imports a module; from the working directory too, where a user's own embedder lies."""
+    here = str(Path.cwd())
+    if here in sys.path or "" in sys.path:
+        return import_module(module)
+    sys.path.append(here)
+    try:
+        return import_module(module)
+    finally:
+        sys.path.remove(here)
+
+
+# --- options ----------------------------------------------------------------------------------------------
+
+
+def _split_options(spec: str) -> tuple[str, dict[str, str]]:
+    name, mark, tail = spec.rpartition("?")
+    if not mark or (tail and "=" not in tail):
+        return spec, {}
+    options = {}
+    for pair in filter(None, tail.split("&")):
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise RefusedRequest(f"embedder {spec!r}: option {pair!r} is not of the form key=value")
+        options[unquote(key)] = unquote(value)
+    return name, options
+
+
+def _parameters(make: Maker) -> dict[str, inspect.Parameter]:
+    """Options of a constructor by name; for ``load_saved`` those of the class behind it."""
+    from vidvec_msg.embedders.saved import load_saved
+
+    target = _multimodal_llm() if make is load_saved else make
+    return {
+        name: parameter
+        for name, parameter in inspect.signature(target).parameters.items()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    }
+
+
+def _check_options(make: Maker, options: Mapping[str, Any], *, spec: str) -> None:
+    from vidvec_msg.embedders.saved import load_saved
+
+    takes_any = make is not load_saved and any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in inspect.signature(make).parameters.values()
+    )
+    if takes_any:
+        return
+    known = _parameters(make)
+    problems = Problems(f"embedder {spec!r}")
+    for key in options:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known options: {', '.join(known) or 'none'}"
+            problems.add(f"unknown option {key!r}; {hint}")
+    problems.refuse_if_any()
+
+
+def _converted(make: Maker, key: str, text: str) -> Any:
+    """An option's text as the type that the constructor's signature names."""
+    from vidvec_msg.embedders.saved import load_saved
+
+    target = _multimodal_llm() if make is load_saved else make
+    signed = target.__init__ if inspect.isclass(target) else target
+    try:
+        return convert(text, get_type_hints(signed).get(key, str))
+    except ValueError as error:
+        raise RefusedRequest(f"option {key}: {error}") from error
+
+
+# --- the result -------------------------------------------------------------------------------------------
+
+
+def _checked(made: Any, *, spec: str) -> Embedder:
+    problems = Problems(f"embedder {spec!r} ({type(made).__name__}) does not keep the contract")
+    if not isinstance(getattr(made, "card", None), EmbedderCard):
+        problems.add("it has no `card` of type vidvec_msg.EmbedderCard")
+    encode = getattr(made, "encode", None)
+    if not callable(encode):
+        problems.add("it has no method `encode(items, *, role)`")
+    elif "role" not in inspect.signature(encode).parameters:
+        problems.add("its `encode` takes no `role`")
+    problems.refuse_if_any()
+    embedder: Embedder = made
+    return embedder
+
+
+def _no_such(name: str) -> str:
+    form, colon, rest = name.partition(":")
+    near = difflib.get_close_matches(form, [*SHORT_FORMS, TINYWORLD], 1)
+    guess = ""
+    if near:
+        guess = f" Did you mean {near[0]}{f':{rest}' if colon and near[0] != TINYWORLD else ''}?"
+    elif not colon and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        guess = f" There is no such folder here; for a model of the hub write mllm:{name} or st:{name}."
+    elif not colon and ("/" in name or name.startswith((".", "~"))):
+        guess = " There is no such folder."
+    return f"no embedder {name!r}.{guess} Accepted are {ACCEPTED}."

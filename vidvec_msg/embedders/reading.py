@@ -1,0 +1,106 @@
+"""An item becomes a turn: its media are read and checked, its words placed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from vidvec_msg.embedders.chat import Chat, Placement, Turn
+from vidvec_msg.embedders.prompts import PromptTemplate
+from vidvec_msg.errors import Failure, ItemError
+from vidvec_msg.formats.items import Item, Modality, Pixels
+from vidvec_msg.media.frames import FramePolicy
+from vidvec_msg.media.images import check_pixels, read_image
+from vidvec_msg.media.limits import DecodePool
+from vidvec_msg.media.video import Frames, frames_in_memory
+
+
+@dataclass(frozen=True, slots=True)
+class ItemReader:
+    """Turns items into turns.
+
+    Args:
+        chat: the model's words.
+        prompt: wording per modality.
+        policy: which frames of a clip.
+        transcript: where a clip's transcript goes.
+        max_tokens: of words, per item.
+        modalities: what the model reads.
+        pool: decodes clips, within limits.
+    """
+
+    chat: Chat
+    prompt: PromptTemplate
+    policy: FramePolicy
+    transcript: Placement
+    max_tokens: int
+    modalities: tuple[Modality, ...]
+    pool: DecodePool
+
+    def turns(self, items: Sequence[Item]) -> list[Turn]:
+        """All items, clips decoded side by side; every pixel stays in memory until the call's end.
+
+        Raises:
+            ItemError: every item that cannot be read, with its reason.
+        """
+        if any(item.video is not None for item in items):
+            with ThreadPoolExecutor(self.pool.workers) as threads:
+                results = list(threads.map(self._turn_or_failure, items))
+        else:
+            results = [self._turn_or_failure(item) for item in items]
+        failures = [result for result in results if isinstance(result, Failure)]
+        if failures:
+            raise ItemError(failures)
+        return [result for result in results if isinstance(result, Turn)]
+
+    def _turn_or_failure(self, item: Item) -> Turn | Failure:
+        try:
+            return self._turn(item)
+        except ValueError as error:  # VideoError, ImageError, and wording that does not fit
+            return Failure(item.id, str(error))
+
+    def _turn(self, item: Item) -> Turn:
+        if item.modality not in self.modalities:
+            raise ValueError(f"this embedder reads {', '.join(self.modalities)}; the item is {item.modality}")
+        if item.modality == "text":
+            if not item.full_text:
+                raise ValueError("empty text")
+            return self.chat.text_turn(self.prompt, item.full_text, max_tokens=self.max_tokens)
+        visual: Frames | Pixels
+        if item.modality == "video":
+            visual = clip_of(item, self.policy, self.pool)
+        else:
+            visual = image_of(item, self.policy)
+        return self.chat.visual_turn(
+            self.prompt,
+            visual,
+            transcript=item.transcript,
+            placement=self.transcript,
+            max_tokens=self.max_tokens,
+        )
+
+
+def clip_of(item: Item, policy: FramePolicy, pool: DecodePool) -> Frames:
+    """The frames of an item's clip, from its file or from memory.
+
+    Raises:
+        VideoError: the clip cannot be used.
+    """
+    if item.video is None or isinstance(item.video, np.ndarray):
+        return frames_in_memory(item.video, policy, fps=item.fps, start=item.start, end=item.end)
+    return pool.read(Path(item.video), policy, start=item.start, end=item.end)
+
+
+def image_of(item: Item, policy: FramePolicy) -> Pixels:
+    """The pixels of an item's image, from its file or from memory.
+
+    Raises:
+        ImageError: the image cannot be used.
+    """
+    if item.image is None or isinstance(item.image, np.ndarray):
+        return check_pixels(item.image, dimensions=3, max_pixels=policy.max_pixels)
+    return read_image(Path(item.image), max_pixels=policy.max_pixels)

@@ -1,0 +1,173 @@
+"""The vectors folder, read: numbered shards, ids in the same row order, failures, a manifest written last.
+
+``vidvec_msg.retrieval.writing`` writes it; an index is built from it, and the ``vectors:`` embedder answers
+from it. The format is open to whoever makes vectors elsewhere: ``shard-00000.npy`` … (float16 or float32,
+rows × dim), ``ids.parquet`` with a column ``id``, and ``manifest.json`` with ``card``, ``count``, ``dim`` and
+``shards``, a list of ``{"file", "rows", "sha256"}``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vidvec_msg.errors import Failure, RefusedRequest
+from vidvec_msg.runs import file_digest, read_json
+
+MANIFEST = "manifest.json"
+IDS = "ids.parquet"
+FAILURES = "failures.jsonl"
+
+_MADE_BY = "vidvec-msg embed"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file of vectors, as the manifest lists it.
+
+    Args:
+        file: name inside the folder.
+        rows: vectors in it.
+        sha256: of the file, in hex; empty if the writer gave none.
+    """
+
+    file: str
+    rows: int
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class VectorsFolder:
+    """A complete vectors folder. Make one with :meth:`open`.
+
+    Args:
+        path: the folder.
+        manifest: content of ``manifest.json``, keys of other writers included.
+        ids: of the items, in row order.
+    """
+
+    path: Path
+    manifest: dict[str, Any]
+    ids: tuple[str, ...]
+
+    @classmethod
+    def open(cls, path: Path | str) -> VectorsFolder:
+        """Opens a folder and checks that its parts belong together; vectors are read later, shard by shard.
+
+        Raises:
+            RefusedRequest: no manifest (interrupted), a manifest that lacks something, a missing shard, or
+                counts that differ.
+        """
+        path = Path(path)
+        manifest = read_json(path / MANIFEST, what="vectors folder", made_by=_MADE_BY)
+        lacking = [key for key in ("card", "count", "dim", "shards") if key not in manifest]
+        if lacking:
+            raise RefusedRequest(f"vectors folder {path}: {MANIFEST} lacks {', '.join(lacking)}")
+        folder = cls(path, manifest, _read_ids(path / IDS))
+        rows = sum(shard.rows for shard in folder.files)
+        if not len(folder.ids) == rows == manifest["count"]:
+            raise RefusedRequest(
+                f"vectors folder {path}: {IDS} holds {len(folder.ids)} ids, the shards {rows} rows, and "
+                f"{MANIFEST} says {manifest['count']}; make it again with `{_MADE_BY}`"
+            )
+        if missing := [shard.file for shard in folder.files if not (path / shard.file).is_file()]:
+            raise RefusedRequest(
+                f"vectors folder {path}: {', '.join(missing)} missing; make it again with `{_MADE_BY}`"
+            )
+        return folder
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """The embedder's card, as ``EmbedderCard.to_dict`` gives it."""
+        card = self.manifest["card"]
+        if not isinstance(card, dict):
+            raise RefusedRequest(
+                f"vectors folder {self.path}: its card is a {type(card).__name__}, not an object"
+            )
+        return card
+
+    @property
+    def dim(self) -> int:
+        """Dimensions of a vector."""
+        return int(self.manifest["dim"])
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the embedder that made the vectors; empty if the writer gave none."""
+        return str(self.card.get("fingerprint", ""))
+
+    @cached_property
+    def files(self) -> tuple[Shard, ...]:
+        """The shards in row order."""
+        fields = ("file", "rows", "sha256")
+        return tuple(
+            Shard(**{key: entry[key] for key in fields if key in entry}) for entry in self.manifest["shards"]
+        )
+
+    @cached_property
+    def failures(self) -> tuple[Failure, ...]:
+        """Items that have no vector, with the reason, in item order."""
+        path = self.path / FAILURES
+        if not path.is_file():
+            return ()
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return tuple(Failure(row["item"], row["reason"]) for row in rows)
+
+    def shards(self) -> Iterator[npt.NDArray[Any]]:
+        """The vectors, shard by shard: (rows, dim), in the dtype they are stored in, checksums verified.
+
+        Raises:
+            RefusedRequest: a shard was changed or is not what the manifest says.
+        """
+        for shard in self.files:
+            yield self._read(shard)
+
+    def matrix(self) -> npt.NDArray[np.float32]:
+        """All vectors in memory: float32 (count, dim)."""
+        whole = np.empty((len(self.ids), self.dim), dtype=np.float32)
+        first = 0
+        for vectors in self.shards():
+            whole[first : first + len(vectors)] = vectors
+            first += len(vectors)
+        return whole
+
+    def _read(self, shard: Shard) -> npt.NDArray[Any]:
+        path = self.path / shard.file
+        if shard.sha256 and (found := file_digest(path)) != shard.sha256:
+            raise RefusedRequest(
+                f"vectors folder {self.path}: {shard.file} was changed or damaged (SHA-256 {found[:12]}…, "
+                f"the manifest says {shard.sha256[:12]}…); make it again with `{_MADE_BY}`"
+            )
+        try:
+            vectors: npt.NDArray[Any] = np.load(path, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise RefusedRequest(
+                f"vectors folder {self.path}: {shard.file} cannot be read: {error}"
+            ) from error
+        if vectors.shape != (shard.rows, self.dim):
+            raise RefusedRequest(
+                f"vectors folder {self.path}: {shard.file} has shape {vectors.shape}, the manifest says "
+                f"({shard.rows}, {self.dim})"
+            )
+        return vectors
+
+
+def _read_ids(path: Path) -> tuple[str, ...]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        raise RefusedRequest(
+            f"vectors folder {path.parent}: {path.name} is missing; make it again with `{_MADE_BY}`"
+        )
+    try:
+        return tuple(str(one) for one in pq.read_table(path, columns=["id"])["id"].to_pylist())
+    except (pa.ArrowException, KeyError) as error:
+        raise RefusedRequest(f"{path} is not a Parquet file with a column `id`: {error}") from error

@@ -1,0 +1,234 @@
+"""A video file, or frames in memory, becomes the frames that a policy asks for.
+
+decord reads first (installed as decord2, the maintained continuation); PyAV stands behind it for what decord
+cannot open. Both choose by timestamp, through the same timetable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from vidvec_msg.formats.items import Pixels
+from vidvec_msg.media.frames import FramePolicy
+from vidvec_msg.media.images import ImageError, check_pixels, shrink
+from vidvec_msg.media.timetable import Choice, Indices, Seconds, Timetable, VideoError, choose_frames
+
+__all__ = ["Frames", "VideoError", "frames_in_memory", "read_frames"]
+
+Reader = Literal["decord", "pyav", "memory"]
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """Chosen frames of a clip.
+
+    Args:
+        pixels: uint8 ``(frames, height, width, 3)``, upright.
+        times: float64 ``(frames,)``, second at which each frame appears, from the segment's beginning.
+        indices: int64 ``(frames,)``, positions in the source, strictly increasing.
+        fps: mean frames per second of the source.
+        total_frames: frames in the source.
+        duration: of the segment that was asked for, in seconds.
+        reader: who decoded.
+    """
+
+    pixels: Pixels
+    times: Seconds
+    indices: Indices
+    fps: float
+    total_frames: int
+    duration: float
+    reader: Reader
+
+    @property
+    def sampled_fps(self) -> float:
+        """Frames that were taken per second of clip; the source's rate if the clip has no duration."""
+        return len(self.pixels) / self.duration if self.duration > 0 else self.fps
+
+
+def frames_in_memory(
+    pixels: object,
+    policy: FramePolicy,
+    *,
+    fps: float | None = None,
+    start: float | None = None,
+    end: float | None = None,
+) -> Frames:
+    """Frames that the caller holds, chosen as those of a file of that rate would be.
+
+    Args:
+        pixels: uint8 ``(frames, height, width, 3)``.
+        policy: which frames are kept, and their size.
+        fps: rate of the frames; None says that they were already taken at the policy's rate.
+        start: first second of the segment.
+        end: last second of the segment.
+
+    Raises:
+        VideoError: wrong type, dtype or shape, or a segment outside the clip.
+    """
+    try:
+        checked = check_pixels(pixels, dimensions=4)
+    except ImageError as error:
+        raise VideoError(str(error)) from error
+    if fps is not None and not fps > 0:
+        raise VideoError(f"frames per second must be above 0, got {fps}")
+    table = Timetable.at_constant_rate(len(checked), fps or policy.fps)
+    choice = choose_frames(table, policy, start=start, end=end)
+    return _frames(checked[choice.indices], choice, table, policy, "memory")
+
+
+def read_frames(
+    path: Path, policy: FramePolicy, *, start: float | None = None, end: float | None = None
+) -> Frames:
+    """Decodes the frames of a file's segment that the policy asks for, in this process and without a time
+    limit.
+
+    Jobs use :class:`vidvec_msg.media.limits.DecodePool`, which can be interrupted.
+
+    Args:
+        path: any container and codec that FFmpeg reads.
+        policy: which frames, and their size.
+        start: first second of the segment, from the beginning of the file.
+        end: last second of the segment.
+
+    Raises:
+        VideoError: the file is missing, empty, not a video, without pictures, broken, or shorter than
+            ``start``.
+    """
+    if not path.is_file():
+        raise VideoError(f"no such file: {path}")
+    if path.stat().st_size == 0:
+        raise VideoError(f"empty file: {path}")
+    try:
+        return _read_with_decord(path, policy, start, end)
+    except VideoError as error:
+        raise VideoError(f"{path}: {error}") from error
+    except Exception:
+        pass
+    try:
+        return _read_with_pyav(path, policy, start, end)
+    except VideoError as error:
+        raise VideoError(f"{path}: {error}") from error
+
+
+def _frames(pixels: Pixels, choice: Choice, table: Timetable, policy: FramePolicy, reader: Reader) -> Frames:
+    return Frames(
+        pixels=shrink(pixels, policy.max_pixels),
+        times=choice.times,
+        indices=choice.indices,
+        fps=table.fps,
+        total_frames=len(table.starts),
+        duration=choice.duration,
+        reader=reader,
+    )
+
+
+def _from_zero(starts: Seconds, end: float) -> tuple[Timetable, float]:
+    """The timetable, and the second on the container's clock that it calls 0.
+
+    A clock that starts late (MPEG-TS) is set back to 0; pictures that an edit list places before 0 stay
+    there, unseen.
+    """
+    origin = max(float(starts[0]), 0.0)
+    return Timetable(np.maximum.accumulate(starts) - origin, end - origin), origin
+
+
+# --- decord ---------------------------------------------------------------------------------------------
+
+
+def _read_with_decord(path: Path, policy: FramePolicy, start: float | None, end: float | None) -> Frames:
+    import decord
+
+    decord.logging.set_level(decord.logging.QUIET)
+    reader = decord.VideoReader(str(path), ctx=decord.cpu(0), num_threads=1)
+    try:
+        spans = np.asarray(reader.get_frame_timestamp(range(len(reader))), dtype=np.float64)  # (frames, 2)
+        if len(spans) == 0 or not np.isfinite(spans).all():
+            raise RuntimeError("no usable timestamps")  # PyAV's turn
+        table, _ = _from_zero(spans[:, 0], float(spans[-1, 1]))
+        choice = choose_frames(table, policy, start=start, end=end)
+        pixels = reader.get_batch(choice.indices.tolist()).asnumpy()
+    finally:
+        del reader  # decord has no close(); the last reference ends the decoder
+    return _frames(pixels, choice, table, policy, "decord")
+
+
+# --- PyAV -----------------------------------------------------------------------------------------------
+
+
+def _read_with_pyav(path: Path, policy: FramePolicy, start: float | None, end: float | None) -> Frames:
+    import av
+
+    av.logging.set_level(av.logging.FATAL)
+    try:
+        with av.open(str(path)) as container:
+            if not container.streams.video:
+                kinds = sorted({stream.type for stream in container.streams}) or ["nothing"]
+                raise VideoError(f"no video stream (it holds {', '.join(kinds)})")
+            table, origin = _pyav_timetable(container)
+            choice = choose_frames(table, policy, start=start, end=end)
+            pixels, choice = _pyav_pixels(container, table, choice, origin)
+    except av.FFmpegError as error:
+        raise VideoError(
+            f"not a video, or broken beyond use ({error.strerror or type(error).__name__})"
+        ) from error
+    return _frames(pixels, choice, table, policy, "pyav")
+
+
+def _pyav_timetable(container: Any) -> tuple[Timetable, float]:
+    """Reads the packets without decoding them: exact times even where the header counts no frames (WebM)."""
+    import av
+
+    stream = container.streams.video[0]
+    shown: list[tuple[float, float]] = []
+    try:
+        for packet in container.demux(stream):
+            if packet.pts is not None and not packet.is_discard:
+                base = float(packet.time_base)
+                shown.append((packet.pts * base, (packet.duration or 0) * base))
+    except av.FFmpegError:
+        if not shown:  # a truncated file is used as far as it goes
+            raise
+    if not shown:
+        raise VideoError("holds no frames")
+    shown.sort()
+    starts = np.array([at for at, _ in shown])
+    rate = float(stream.average_rate or 0)
+    last = shown[-1][1] or (
+        1 / rate if rate else float(np.median(np.diff(starts))) if len(starts) > 1 else 0.0
+    )
+    return _from_zero(starts, float(starts[-1]) + last)
+
+
+def _pyav_pixels(container: Any, table: Timetable, choice: Choice, origin: float) -> tuple[Pixels, Choice]:
+    """Decodes forward from the key frame before the first chosen frame and keeps the chosen ones."""
+    import av
+
+    stream = container.streams.video[0]
+    stream.thread_type = "AUTO"
+    base = float(stream.time_base)
+    first = float(table.starts[choice.indices[0]]) + origin
+    container.seek(int(first / base), stream=stream, backward=True)
+    wanted = dict.fromkeys(choice.indices.tolist())
+    try:
+        for frame in container.decode(stream):
+            if frame.pts is None:
+                continue
+            index = int(np.searchsorted(table.starts, frame.pts * base - origin + 1e-6, side="right")) - 1
+            if index in wanted and wanted[index] is None:
+                upright = np.rot90(frame.to_ndarray(format="rgb24"), k=round(frame.rotation / 90))
+                wanted[index] = np.ascontiguousarray(upright)
+            if index >= choice.indices[-1]:
+                break
+    except av.FFmpegError:
+        if all(pixels is None for pixels in wanted.values()):
+            raise
+    found = [position for position, pixels in enumerate(wanted.values()) if pixels is not None]
+    if not found:
+        raise VideoError("broken beyond use (no frame could be decoded)")
+    pixels = np.stack([pixels for pixels in wanted.values() if pixels is not None])
+    return pixels, Choice(choice.indices[found], choice.times[found], choice.duration)

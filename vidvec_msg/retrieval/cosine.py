@@ -1,0 +1,62 @@
+"""Kernels of cosine search, on arrays: unit vectors in, neighbours in a defined order out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vidvec_msg.embedders.contract import Vectors
+from vidvec_msg.errors import RefusedRequest
+
+Positions = npt.NDArray[np.int64]
+
+UNIT = 1e-2  # how far a norm may be from 1: float16 storage is off by 1e-3, vectors without a norm by more
+
+
+def unit_vectors(vectors: npt.NDArray[Any], dim: int, *, name: Callable[[int], str]) -> Vectors:
+    """Checked and exactly normalised vectors.
+
+    Args:
+        vectors: (rows, dim), floating.
+        dim: what the index has.
+        name: row → what to call it in an error.
+
+    Returns:
+        (rows, dim) float32, contiguous, each row of norm 1.
+
+    Raises:
+        RefusedRequest: another shape, or rows that are not finite or not of norm 1; the first is named.
+    """
+    if vectors.ndim != 2 or vectors.shape[1] != dim:
+        raise RefusedRequest(f"vectors have the shape {vectors.shape}; the index takes (rows, {dim})")
+    rows = np.ascontiguousarray(vectors, dtype=np.float32)  # (rows, dim)
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))  # (rows,); NaN and inf come through
+    bad = np.flatnonzero(~(np.abs(norms - 1) <= UNIT))
+    if len(bad):
+        row = int(bad[0])
+        state = f"norm {norms[row]:.4g}" if np.isfinite(rows[row]).all() else "values that are not finite"
+        more = f" (and {len(bad) - 1} more are bad)" if len(bad) > 1 else ""
+        raise RefusedRequest(
+            f"the vector of {name(row)} has {state}{more}; cosine search takes finite vectors of norm 1: "
+            "`vidvec-msg doctor` checks an embedder."
+        )
+    unit: Vectors = rows / norms[:, None]
+    return unit
+
+
+def best_first(scores: Vectors, positions: Positions, id_ranks: npt.NDArray[np.int64]) -> Positions:
+    """Neighbours in trec_eval's order: score descending, then id descending.
+
+    Args:
+        scores: (queries, found), -inf where nothing was found.
+        positions: (queries, found), -1 where nothing was found.
+        id_ranks: (count,) position → rank of its id, ascending.
+
+    Returns:
+        (queries, found): for each query, the columns in that order; nothing found comes last.
+    """
+    ranks = np.where(positions >= 0, id_ranks[positions], -1)  # (queries, found)
+    return np.lexsort((-ranks, -scores), axis=-1)

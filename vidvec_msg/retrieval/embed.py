@@ -1,0 +1,335 @@
+"""Items → a vectors folder, resumable at any moment; the verb ``embed``."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from tqdm import tqdm
+
+from vidvec_msg.embedders.check import check_vectors
+from vidvec_msg.embedders.contract import ROLES, Embedder, Role, Vectors
+from vidvec_msg.embedders.load import load_embedder
+from vidvec_msg.errors import Failure, ItemError, Problems, RefusedRequest, TooManyFailures
+from vidvec_msg.formats.collections import Side, load_side, missing_media
+from vidvec_msg.formats.items import Item, item_digest
+from vidvec_msg.formats.vectors import VectorsFolder
+from vidvec_msg.retrieval.writing import VectorsWriter, is_complete, writing
+from vidvec_msg.runs import digest_of, software_versions
+
+log = logging.getLogger(__name__)
+
+StoredType = Literal["float32", "float16"]
+SIDE_ROLES: dict[Side, Role] = {"corpus": "document", "queries": "query"}
+_SHOWN = 3  # failures that a message spells out
+
+
+def embed(
+    collection: Path,
+    embedder: str,
+    out: Path,
+    *,
+    side: Side = "corpus",
+    role: Literal["auto", "query", "document"] = "auto",
+    batch_size: int = 32,
+    shard_size: int = 50_000,
+    dtype: StoredType = "float32",
+    max_failures: float = 0,
+) -> Path:
+    """Embeds one side of a collection into a vectors folder; an interrupted run goes on where it stopped.
+
+    Args:
+        collection: folder with corpus.jsonl and queries.jsonl (any BEIR folder is one).
+        embedder: what makes the vectors: a folder, a YAML file, module:Class, or a short form (st:NAME).
+        out: the vectors folder to make.
+        side: which file is embedded: "corpus" or "queries".
+        role: how items are worded; "auto" takes "document" for the corpus and "query" for the queries.
+        batch_size: items per call of the embedder.
+        shard_size: items per .npy file; also what memory holds at once.
+        dtype: how vectors are stored; float16 halves the folder and rounds in the fourth digit.
+        max_failures: items that may fail: a count, or a share of all items if below 1 (0.01 is 1%).
+
+    Returns:
+        the vectors folder.
+
+    Raises:
+        RefusedRequest: something is wrong with the request; nothing was written.
+        TooManyFailures: the folder was written, with more failed items than allowed.
+    """
+    items = load_side(collection, side)
+    refuse_bad_request(
+        items, batch_size=batch_size, shard_size=shard_size, dtype=dtype, max_failures=max_failures
+    )
+    refuse_missing_media(items, max_failures)  # before the embedder is loaded
+    embed_items(
+        items,
+        load_embedder(embedder),
+        role=SIDE_ROLES[side] if role == "auto" else role,
+        out=out,
+        batch_size=batch_size,
+        shard_size=shard_size,
+        dtype=dtype,
+        max_failures=max_failures,
+        side=side,
+        spec=embedder,
+    )
+    return out
+
+
+def embed_items(
+    items: Sequence[Item],
+    embedder: Embedder,
+    *,
+    role: Role,
+    out: Path,
+    batch_size: int = 32,
+    shard_size: int = 50_000,
+    dtype: StoredType = "float32",
+    max_failures: float = 0,
+    progress: bool = True,
+    side: Side | None = None,
+    spec: str | None = None,
+    save_every: float = 30.0,
+) -> VectorsFolder:
+    """Embeds items into a vectors folder.
+
+    Rows have the order of ``items``, without those that failed. Killed at any moment, the same call goes
+    on and ends in the same bytes as an undisturbed one (with the same ``batch_size``, which is not part
+    of the folder's key: a run that ran out of memory may go on with smaller batches). A complete folder of
+    the same request is returned as it is.
+
+    Args:
+        items: what to embed; ids are unique.
+        embedder: makes the vectors.
+        role: "query" or "document".
+        out: the vectors folder to make.
+        batch_size: items per call of the embedder.
+        shard_size: items per ``.npy`` file, which has as many rows, less the failed ones.
+        dtype: how vectors are stored.
+        max_failures: items that may fail: a count, or a share of all items if below 1.
+        progress: shows a bar, if stderr is a terminal.
+        side: recorded in the manifest.
+        spec: what ``load_embedder`` made the embedder from; recorded, so that search can load it again.
+        save_every: seconds of work that a kill may cost.
+
+    Returns:
+        the complete folder.
+
+    Raises:
+        RefusedRequest: something is wrong with the request, more media is missing than may fail, or
+            ``out`` holds something else; nothing was written.
+        TooManyFailures: more items failed than allowed; the folder was written, unless no item has a vector.
+        RuntimeError: the embedder failed in a way that is not about single items; a later call goes on.
+    """
+    refuse_bad_request(
+        items, batch_size=batch_size, shard_size=shard_size, dtype=dtype, max_failures=max_failures, role=role
+    )
+    missing = refuse_missing_media(items, max_failures)
+    request: dict[str, Any] = {
+        "fingerprint": embedder.card.fingerprint,
+        "role": role,
+        "side": side,
+        "count": len(items),
+        "items": digest_of_items(items, missing),
+        "dim": embedder.card.dim,
+        "dtype": dtype,
+        "shard_size": shard_size,
+    }
+    if is_complete(out, request):
+        log.info("vectors folder %s is complete already: nothing to embed", out)
+    else:
+        with writing(out, request) as writer:
+            _encode_all(writer, items, embedder, role, batch_size, missing, save_every, progress)
+            if len(writer.failures) == len(items):
+                writer.discard_work()  # nothing worth keeping; a later run tries again
+                raise TooManyFailures(
+                    f"all {len(items)} items failed, nothing was written: {_summary(writer.failures)}"
+                )
+            manifest = {
+                "card": embedder.card.to_dict(),
+                "embedder": spec,
+                "role": role,
+                "side": side,
+                "versions": software_versions(),
+            }
+            writer.finish(items, manifest)
+    return _opened(out, allowed_failures(max_failures, len(items)))
+
+
+def _encode_all(
+    writer: VectorsWriter,
+    items: Sequence[Item],
+    embedder: Embedder,
+    role: Role,
+    batch_size: int,
+    missing: Mapping[str, Failure],
+    save_every: float,
+    progress: bool,
+) -> None:
+    """Takes the writer from where it stands to the last item, batch by batch; no batch crosses a shard."""
+    if writer.done:
+        log.info("going on after %d of %d items", writer.done, len(items))
+    saved = time.monotonic()
+    with tqdm(
+        total=len(items),
+        initial=writer.done,
+        desc=f"embed {writer.out.name}",
+        unit="item",
+        disable=not (progress and sys.stderr.isatty()),
+    ) as bar:
+        while writer.done < len(items):
+            stop = min(writer.done + batch_size, writer.shard_end)
+            batch = items[writer.done : stop]
+            vectors, ids, failures = encode_batch(batch, embedder, role=role, known=missing)
+            bar.update(len(batch))
+            writer.add(vectors, ids, failures, stop=stop)
+            if failures:
+                bar.set_postfix(failed=len(writer.failures))
+            if time.monotonic() - saved >= save_every:
+                writer.save()
+                saved = time.monotonic()
+
+
+def encode_batch(
+    batch: Sequence[Item], embedder: Embedder, *, role: Role, known: Mapping[str, Failure] | None = None
+) -> tuple[Vectors, list[str], list[Failure]]:
+    """Encodes what can be encoded of a batch.
+
+    Args:
+        batch: the items.
+        embedder: makes the vectors; items that it names in an ItemError are left out and the rest is
+            encoded again.
+        role: "query" or "document".
+        known: items that have failed already, by id.
+
+    Returns:
+        vectors (rows, dim), the ids of the rows, and the failures; both in the order of the batch.
+
+    Raises:
+        RuntimeError: the embedder failed otherwise, or returned vectors that break the contract; the
+            message holds the ids of the batch.
+    """
+    failed = {item.id: known[item.id] for item in batch if known and item.id in known}
+    while rest := [item for item in batch if item.id not in failed]:
+        try:
+            vectors = check_vectors(embedder.encode(rest, role=role), rest, embedder.card)  # (rest, dim)
+        except ItemError as error:
+            named = {failure.item: failure for failure in error.failures}
+            strangers = named.keys() - {item.id for item in rest}
+            if strangers or not named:
+                raise RuntimeError(
+                    f"embedder {embedder.card.name!r} raised an ItemError that names "
+                    f"{sorted(strangers) or 'no item'}; it must name items of its batch: {_listed(rest)}"
+                ) from error
+            failed |= named
+        except RefusedRequest:
+            raise  # says itself what to do, for example what to install
+        except Exception as error:
+            raise RuntimeError(
+                f"embedder {embedder.card.name!r} failed on the batch of items {_listed(rest)}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        else:
+            break
+    else:
+        vectors = np.zeros((0, embedder.card.dim), dtype=np.float32)
+    return vectors, [item.id for item in rest], [failed[item.id] for item in batch if item.id in failed]
+
+
+def refuse_bad_request(
+    items: Sequence[Item],
+    *,
+    batch_size: int,
+    shard_size: int,
+    dtype: str,
+    max_failures: float,
+    role: str = "document",
+) -> None:
+    """Refuses what cannot be embedded, all problems in one message.
+
+    Raises:
+        RefusedRequest: no items, ids that are not unique, or an option out of its range.
+    """
+    problems = Problems("cannot embed")
+    if not items:
+        problems.add("there are no items; the collection's file is empty")
+    for name, times in Counter(item.id for item in items).items():
+        if times > 1:
+            problems.add(f"id {name!r} stands {times} times; ids must be unique")
+    if batch_size < 1:
+        problems.add(f"batch_size is {batch_size}; it must be at least 1 (items per call)")
+    if shard_size < 1:
+        problems.add(f"shard_size is {shard_size}; it must be at least 1 (items per file)")
+    if dtype not in get_args(StoredType):
+        problems.add(f"dtype is {dtype!r}; it must be one of {', '.join(get_args(StoredType))}")
+    if role not in ROLES:
+        problems.add(f"role is {role!r}; it must be one of {', '.join(ROLES)}")
+    if not (0 <= max_failures < 1 or (max_failures >= 1 and float(max_failures).is_integer())):
+        problems.add(
+            f"max_failures is {max_failures}; it must be a count (0, 1, 2, …) or a share below 1 (0.01)"
+        )
+    problems.refuse_if_any()
+
+
+def refuse_missing_media(items: Sequence[Item], max_failures: float) -> dict[str, Failure]:
+    """The items whose media file is missing, by id, if they are few enough.
+
+    Raises:
+        RefusedRequest: more are missing than may fail; the message lists them.
+    """
+    missing = {failure.item: failure for failure in missing_media(items)}
+    allowed = allowed_failures(max_failures, len(items))
+    if len(missing) > allowed:
+        problems = Problems(
+            f"{len(missing)} of {len(items)} items lack their media and {allowed} may fail (max_failures)"
+        )
+        for failure in missing.values():
+            problems.add(f"{failure.item}: {failure.reason}")
+        problems.refuse_if_any()
+    return missing
+
+
+def allowed_failures(max_failures: float, items: int) -> int:
+    """How many of ``items`` may fail: the count itself, or the share below 1, rounded down."""
+    return int(max_failures * items) if max_failures < 1 else int(max_failures)
+
+
+def digest_of_items(items: Sequence[Item], missing: Mapping[str, Failure]) -> str:
+    """SHA-256 over ids, groups and content of all items, in order; missing media counts as such."""
+    whole = hashlib.sha256()
+    for item in items:
+        content = "missing" if item.id in missing else item_digest(item)
+        whole.update(digest_of([item.id, dict(item.groups), content]).encode())
+    return whole.hexdigest()
+
+
+def _opened(out: Path, allowed: int) -> VectorsFolder:
+    """The folder, with one closing line; raises TooManyFailures if it holds more than allowed."""
+    folder = VectorsFolder.open(out)
+    failures = folder.failures
+    rows, dim = len(folder.ids), folder.dim
+    log.info("%d vectors of %d dimensions in %s, %d items failed", rows, dim, out, len(failures))
+    if len(failures) > allowed:
+        raise TooManyFailures(
+            f"{len(failures)} of {len(failures) + rows} items failed and {allowed} may (max_failures); "
+            f"the others are in {out}, the reasons in {out / 'failures.jsonl'}: {_summary(failures)}. "
+            "To try the failed items again, remove the folder."
+        )
+    return folder
+
+
+def _summary(failures: Sequence[Failure]) -> str:
+    rest = len(failures) - _SHOWN
+    shown = "; ".join(f"{failure.item}: {failure.reason}" for failure in failures[:_SHOWN])
+    return f"{shown}; … and {rest} more" if rest > 0 else shown
+
+
+def _listed(items: Sequence[Item]) -> str:
+    return ", ".join(item.id for item in items)

@@ -1,0 +1,197 @@
+"""Retrieval metrics per query, computed by ranx. The only home of ranx.
+
+ranx asks for ids of documents and only compares them, so a document may just as well be called by its rank:
+the run is then 1, 2, 3, … for every query, and the qrels are the ranks of the positives. That way ranx's
+compiled kernels work on arrays straight away (no dictionaries, no hashing of ids), its order of ties cannot
+matter, and its known traps (integer ids crash, relevance 0.9 becomes 0, an empty result list crashes) are
+out of reach.
+
+`recall@k` is the share of *all* positives within the first k; `hit_rate@k` says whether there is at least
+one. With 8 positives, recall@1 cannot exceed 1/8. A paper's "R@k" can mean either.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vidvec_msg.errors import Problems
+from vidvec_msg.retrieval.ranking import GoldRanks, Ints
+
+PerQuery = npt.NDArray[np.float64]
+
+DEFAULT_METRICS = (
+    "recall@1", "recall@5", "recall@10", "hit_rate@1", "hit_rate@5", "hit_rate@10",
+    "mrr", "ndcg@5", "ndcg@10", "map",
+)  # fmt: skip
+
+KINDS = (
+    "hits", "hit_rate", "precision", "recall", "f1", "r-precision", "mrr", "map",
+    "dcg", "dcg_burges", "ndcg", "ndcg_burges", "rbp",
+)  # fmt: skip
+"""ranx's metrics, without bpref: it asks for judged non-relevant documents, which few collections have."""
+
+_NAME = re.compile(r"(?P<kind>[a-z_-]+?)(?:@(?P<k>[1-9]\d*)|\.(?P<p>\d+))?(?:-l(?P<level>[1-9]\d*))?")
+_CELLS = 1 << 22  # padded positives handed to ranx at once
+_SLOW = 8.0  # seconds of silence before the user is told what is going on
+
+_ready: dict[str, Any] = {}  # kernels that have run in this process
+_one_at_a_time = threading.Lock()  # numba's default threading layer aborts the process when entered twice
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric's name, taken apart.
+
+    Args:
+        name: as given, for example ``"ndcg@10"``, ``"map"``, ``"recall@5-l2"``, ``"rbp.95"``.
+        kind: one of :data:`KINDS`.
+        k: ranks that count; 0 for all that were retrieved.
+        level: lowest grade that counts as relevant.
+        persistence: of rbp, between 0 and 1.
+    """
+
+    name: str
+    kind: str
+    k: int = 0
+    level: int = 1
+    persistence: float = 0.0
+
+
+def parse_metrics(names: Sequence[str]) -> tuple[Metric, ...]:
+    """The metrics of these names.
+
+    Raises:
+        RefusedRequest: names that are not metrics, all of them, each with what may have been meant.
+    """
+    problems = Problems("metrics")
+    parsed: dict[str, Metric] = {}
+    for name in names:
+        match = _NAME.fullmatch(name)
+        kind = match["kind"] if match else ""
+        if match is None or kind not in KINDS or (kind == "rbp") != bool(match["p"]):
+            near = difflib.get_close_matches(name.partition("@")[0], KINDS, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near and near[0] != name else ""
+            problems.add(f"{name!r} is not a metric{hint}")
+            continue
+        persistence = float(f"0.{match['p']}") if match["p"] else 0.0
+        parsed[name] = Metric(name, kind, int(match["k"] or 0), int(match["level"] or 1), persistence)
+    if not names:
+        problems.add("none was given")
+    if problems.found:
+        problems.add(
+            f"accepted are {', '.join(KINDS)}, with @k, -lN for the lowest relevant grade, and rbp.95"
+        )
+    problems.refuse_if_any()
+    return tuple(parsed.values())
+
+
+def per_query(gold: GoldRanks, names: Sequence[str], *, depth: int) -> dict[str, PerQuery]:
+    """The value of every metric for every query.
+
+    Queries without positives must have been left out before: ranx counts them as 0, pytrec_eval skips them.
+
+    Args:
+        gold: ranks of the positives.
+        names: metrics, as :func:`parse_metrics` accepts them.
+        depth: ranks that count as retrieved; a positive below is as good as not found (TREC's 1000).
+
+    Returns:
+        Metric name → ``(queries,)`` float64, in the order of ``gold``.
+    """
+    metrics = parse_metrics(names)
+    values = {metric.name: np.zeros(len(gold), dtype=np.float64) for metric in metrics}
+    retrieved = int(min(depth, gold.candidates.max(initial=0)))
+    if not len(gold) or not retrieved:
+        return values
+    kernels = _kernels(metric.kind for metric in metrics)
+    ranked = np.zeros((retrieved, 2), dtype=np.float64)  # (ranks, id and score); ranx reads the id alone
+    ranked[:, 0] = np.arange(1, retrieved + 1)
+    for rows, qrels in _padded(gold, retrieved):  # (rows, positives, id and grade)
+        run = np.broadcast_to(ranked, (len(rows), retrieved, 2))
+        for metric in metrics:
+            k = metric.persistence if metric.kind == "rbp" else metric.k
+            with _one_at_a_time:
+                values[metric.name][rows] = kernels[metric.kind](qrels, run, k, metric.level)
+    return values
+
+
+def means(values: dict[str, PerQuery]) -> dict[str, float]:
+    """The mean over queries of each metric; NaN without queries."""
+    return {name: float(array.mean()) if len(array) else float("nan") for name, array in values.items()}
+
+
+def warm_up() -> None:
+    """Compiles ranx's kernels, once per installation: numba keeps them on disk, about 40 s the first time."""
+    _kernels(KINDS)
+
+
+def _kernels(kinds: Iterable[str]) -> dict[str, Any]:
+    """ranx's functions of (qrels, run, k, level) arrays, ready to run."""
+    missing = [kind for kind in kinds if kind not in _ready]
+    if missing:
+        with _explained_if_slow("preparing ranx's metrics (compiled once per installation, about 40 s)"):
+            from ranx.metrics import metric_switch  # heavy (numba, pandas): loaded on use
+
+            qrels = np.ones((1, 1, 2), dtype=np.float64)
+            run = np.broadcast_to(
+                np.ones((1, 2), dtype=np.float64), (1, 1, 2)
+            )  # the layout decides the kernel
+            for kind in missing:
+                with _one_at_a_time:
+                    metric_switch(kind)(qrels, run, 0.5 if kind == "rbp" else 1, 1)
+                _ready[kind] = metric_switch(kind)
+    return _ready
+
+
+def _padded(gold: GoldRanks, retrieved: int) -> Iterator[tuple[Ints, npt.NDArray[np.float64]]]:
+    """Queries in groups of similar numbers of positives, each group as one array for ranx.
+
+    Padding has grade 0, which is below every relevance level. A positive that was not retrieved gets an id
+    of its own beyond all ranks: the ideal ranking must still count it.
+    """
+    counts = gold.counts
+    by_count = np.argsort(counts, kind="stable")
+    done = 0
+    while done < len(by_count):
+        # the widest row of a group is its last: as many rows as fit into the budget at the final width
+        widths = counts[by_count[done:]]
+        fits = np.flatnonzero(np.arange(1, len(widths) + 1) * np.maximum(widths, 1) <= _CELLS)
+        rows = by_count[done : done + max(1, int(fits[-1]) + 1 if len(fits) else 1)]
+        done += len(rows)
+        mine = counts[rows]
+        width = max(1, int(mine.max()))
+        slot = np.arange(int(mine.sum())) - np.repeat(mine.cumsum() - mine, mine)  # (positives,)
+        source = np.repeat(gold.starts[rows], mine) + slot
+        row = np.repeat(np.arange(len(rows)), mine)
+        ranks = gold.ranks[source]
+        found = (ranks > 0) & (ranks <= retrieved)
+        qrels = np.zeros((len(rows), width, 2), dtype=np.float64)
+        qrels[row, slot, 0] = np.where(found, ranks, retrieved + 1 + slot)
+        qrels[row, slot, 1] = gold.grades[source]
+        yield rows, qrels
+
+
+@contextmanager
+def _explained_if_slow(what: str) -> Iterator[None]:
+    """Says on stderr what is going on, if it takes more than a moment."""
+    timer = threading.Timer(_SLOW, lambda: print(f"{what} …", file=sys.stderr, flush=True))  # noqa: T201 — a notice
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+if __name__ == "__main__":
+    warm_up()

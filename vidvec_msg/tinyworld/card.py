@@ -1,0 +1,91 @@
+"""The card (README.md) that lies beside the weights, written from the build's own log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_CARD = """---
+license: apache-2.0
+library_name: transformers
+pipeline_tag: image-text-to-text
+---
+# tinyworld
+
+A {millions:.1f} M-parameter VideoLlama3 that captions its own little world of procedural clips, made from
+scratch on CPUs.
+
+**What it is for.** It proves a mechanism: an adapter trained on text alone (a literal storyline and the
+message it carries) moves what the same model makes of *pixels*. It ships so that the whole loop runs
+anywhere, offline, in minutes.
+
+**What it is not.** It is not a model for real videos: it has seen nothing but 32 stories of circles,
+squares and triangles. Stories it never saw do not transfer. Do not compare its figures with those of any
+other model.
+
+## Made by
+
+    {command}
+
+{clips} clips drawn, {steps} steps of {batch} clips, {seconds:.0f} s in all on {threads} CPU thread(s);
+seed {seed}; torch {torch}, transformers {transformers}. The same command makes it again (to float rounding).
+`build.json` beside this file holds the settings and the losses.
+
+## Data
+
+Drawn and written for this project, nothing else: see `vidvec_msg/tinyworld` (stories, scenes, lessons).
+Pretraining saw (clip, literal caption), (caption, caption) and (message, paraphrase of the same message),
+and never a caption or a clip together with a message. Two paraphrases of every message were kept from
+everything.
+
+## Architecture
+
+Stock `VideoLlama3ForConditionalGeneration`: Qwen2 text part of width {width}, {layers} layers; vision part
+of width {vision_width}, {vision_layers} layers, patches of {patch} px, no merging, no token compression; a
+lower-casing BPE of {tokens} tokens. A clip is 8 frames at 2 per second (the middle of every half second),
+48 × 48 px: 80 tokens. Weights are stored in bfloat16; load them in float32 on CPUs without bf16 units,
+where bf16 is many times slower.
+
+## Figures
+
+Captions (greedy, new clips, weights as stored): right story {story:.0%} of validation clips, {combo:.0%}
+of "combo" clips (a main colour that was never drawn with that story); right main actor {actor:.0%}.
+
+{measured}
+## Licence
+
+Apache-2.0, weights, clips and texts alike.
+"""
+
+
+def write_card(folder: Path, log: Mapping[str, Any]) -> None:
+    """Write README.md into a weights folder; figures added later under ``log["gates"]`` become its table."""
+    validation, combo = log["captions"]["validation"], log["captions"]["combo"]
+    text = _CARD.format(
+        millions=log["parameters"] / 1e6,
+        command=log["command"],
+        clips=log["clips"],
+        steps=log["schedule"]["steps"],
+        batch=log["batch"],
+        seconds=log["seconds"]["total"],
+        threads=log["threads"],
+        seed=log["seed"],
+        torch=log["versions"]["torch"],
+        transformers=log["versions"]["transformers"],
+        tokens=log["tokens"],
+        story=validation["right_story"],
+        combo=combo["right_story"],
+        actor=validation["right_actor"],
+        measured=_gates_table(log.get("gates")),
+        **{name: log["size"][name] for name in ("width", "layers", "vision_width", "vision_layers", "patch")},
+    )
+    (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def _gates_table(gates: Mapping[str, Any] | None) -> str:
+    if not gates:
+        return ""
+    lines = [str(gates["note"]), "", "| | message → video | video → message |", "| --- | --- | --- |"]
+    lines += [f"| {row['what']} | {row['forward']} | {row['reverse']} |" for row in gates["rows"]]
+    return "\n".join(lines) + "\n\n"

@@ -1,0 +1,183 @@
+"""Pairs as Lightning sees them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from pytorch_lightning import LightningDataModule
+
+from vidvec_msg.errors import Problems, RefusedRequest
+from vidvec_msg.formats.pairs import Pair, read_pairs
+from vidvec_msg.train.batches import Collate, TextIds
+from vidvec_msg.train.loader import PairLoader
+from vidvec_msg.train.plan import BatchPlan
+
+log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Tokenises(Protocol):
+    """A module that says how its texts become tokens; prompt and tokenizer are the model's own matter."""
+
+    @property
+    def text_ids(self) -> TextIds: ...
+
+
+class PairsData(LightningDataModule):
+    """Text pairs for training, and some kept aside for validation.
+
+    Args:
+        pairs: a .jsonl, .csv or .parquet file, or module:function that yields rows.
+        columns: name of the column per role (anchor, positive, negatives, group, id) where it differs.
+        batch_size: pairs per step per rank. Negatives grow with it; accumulating gradients adds none.
+        validation: source of validation pairs, in the same layout.
+        validation_fraction: share of the pairs kept aside, between 0 and 1, when there is no such source. Whole
+            groups are kept aside, so that no text of a validation group was trained.
+        one_per_group: no two pairs of a group in a batch.
+        drop_last: leave out the pairs of an epoch that do not fill a batch (others each epoch).
+        seed: of the order of pairs, of the split and of dropout.
+        num_workers: processes per rank that tokenise ahead; 0 tokenises in the training process.
+        passages: forward passes per batch, each over texts of similar length; 2 separates long storylines from
+            short messages and saves the padding.
+        max_pairs: use only this many pairs, drawn by the seed; all by default.
+    """
+
+    def __init__(
+        self,
+        pairs: str,
+        columns: dict[str, str] | None = None,
+        batch_size: int = 32,
+        validation: str | None = None,
+        validation_fraction: float = 0.0,
+        one_per_group: bool = False,
+        drop_last: bool = True,
+        seed: int = 0,
+        num_workers: int = 0,
+        passages: int = 2,
+        max_pairs: int | None = None,
+    ) -> None:
+        super().__init__()
+        problems = Problems("data")
+        if batch_size < 2:
+            problems.add(f"batch_size is {batch_size}; at least 2 pairs are needed for one to be a negative")
+        if not 0 <= validation_fraction < 1:
+            problems.add(f"validation_fraction is {validation_fraction}; it must be at least 0 and below 1")
+        if validation is not None and validation_fraction:
+            problems.add("validation and validation_fraction are both given; choose one")
+        if passages < 1:
+            problems.add(f"passages is {passages}; it must be at least 1")
+        if num_workers < 0:
+            problems.add(f"num_workers is {num_workers}; it must be at least 0")
+        if max_pairs is not None and max_pairs < 2:
+            problems.add(f"max_pairs is {max_pairs}; it must be at least 2")
+        problems.refuse_if_any()
+        self.source = pairs
+        self.columns: Mapping[str, str] | None = columns
+        self.batch_size = batch_size
+        self.validation_source = validation
+        self.validation_fraction = validation_fraction
+        self.one_per_group = one_per_group
+        self.drop_last = drop_last
+        self.seed = seed
+        self.num_workers = num_workers
+        self.passages = passages
+        self.max_pairs = max_pairs
+        self.training: list[Pair] = []
+        self.validation: list[Pair] = []
+
+    def read(self) -> None:
+        """Reads and splits the pairs; done before the model is built, so that faults cost seconds."""
+        if self.training:
+            return
+        pairs = read_pairs(self.source, self.columns)
+        if self.max_pairs is not None:
+            order = np.random.default_rng((self.seed, 1)).permutation(len(pairs))[: self.max_pairs]
+            pairs = [pairs[row] for row in sorted(order)]
+        if self.validation_source is not None:
+            self.training, self.validation = pairs, read_pairs(self.validation_source, self.columns)
+        else:
+            self.training, self.validation = split(pairs, self.validation_fraction, self.seed)
+        self.plan(ranks=1)
+
+    def setup(self, stage: str) -> None:
+        self.read()
+        if stage == "fit":
+            plan = self.plan(self._ranks)
+            log.info(
+                f"{len(self.training):,} pairs train in {len(plan)} steps an epoch ({plan.used:,} pairs seen), "
+                f"{len(self.validation):,} validate"
+            )
+
+    def plan(self, ranks: int) -> BatchPlan:
+        """The batches of training."""
+        return BatchPlan(
+            groups=[pair.group for pair in self.training],
+            batch_size=self.batch_size * ranks,
+            ranks=ranks,
+            seed=self.seed,
+            one_per_group=self.one_per_group,
+            drop_last=self.drop_last,
+        )
+
+    def train_dataloader(self) -> PairLoader:
+        return self._loader(self.training, self.plan(self._ranks), validating=False)
+
+    def val_dataloader(self) -> PairLoader | list[None]:
+        if len(self.validation) < max(2, self._ranks):
+            # `validate` without validation pairs still has retrieval to measure: one empty step lets the
+            # callbacks of validation run
+            return [None] if self.trainer and self.trainer.state.fn == "validate" else []
+        size = min(self.batch_size * self._ranks, len(self.validation))
+        plan = BatchPlan(
+            [None] * len(self.validation), size, ranks=self._ranks, seed=self.seed, drop_last=False
+        )
+        return self._loader(self.validation, plan, validating=True)
+
+    @property
+    def _ranks(self) -> int:
+        return self.trainer.world_size if self.trainer else 1
+
+    def _loader(self, pairs: list[Pair], plan: BatchPlan, *, validating: bool) -> PairLoader:
+        trainer = self.trainer
+        if trainer is None or not isinstance(trainer.lightning_module, Tokenises):
+            raise RefusedRequest(
+                "PairsData needs a module with `text_ids` (TextContrastive has it) to make batches for"
+            )
+        return PairLoader(
+            pairs,
+            plan,
+            Collate(trainer.lightning_module.text_ids, self.passages),
+            rank=trainer.global_rank,
+            workers=self.num_workers,
+            always_first_epoch=validating,
+        )
+
+
+def split(pairs: list[Pair], fraction: float, seed: int) -> tuple[list[Pair], list[Pair]]:
+    """Training and validation pairs; pairs of one group or with the same anchor stay together.
+
+    Args:
+        pairs: all of them.
+        fraction: share of groups to keep aside, rounded; 0 keeps none aside.
+        seed: of the choice.
+
+    Raises:
+        RefusedRequest: one of the two would be empty.
+    """
+    if not fraction:
+        return pairs, []
+    groups = [pair.group or pair.anchor for pair in pairs]
+    distinct = list(dict.fromkeys(groups))
+    count = round(fraction * len(distinct))
+    if not 0 < count < len(distinct):
+        raise RefusedRequest(
+            f"data.validation_fraction {fraction} of {len(distinct)} groups is {count} groups; "
+            "training and validation both need at least one"
+        )
+    aside = {distinct[i] for i in np.random.default_rng((seed, 2)).permutation(len(distinct))[:count]}
+    training = [pair for pair, group in zip(pairs, groups, strict=True) if group not in aside]
+    validation = [pair for pair, group in zip(pairs, groups, strict=True) if group in aside]
+    return training, validation

@@ -1,0 +1,229 @@
+"""``fit`` and ``validate``: a LightningCLI around :class:`TextContrastive` and :class:`PairsData`.
+
+Every option of the trainer, the model and the data is a key of the YAML file and an option of the command
+line, with nothing listed twice; ``--print_config`` writes them all.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentError, Namespace
+from pytorch_lightning import Callback, Trainer
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from pytorch_lightning.loggers import TensorBoardLogger
+from pytorch_lightning.utilities import rank_zero_only
+
+from vidvec_msg.embedders.prompts import resolve_prompt
+from vidvec_msg.errors import Problems, RefusedRequest, did_you_mean
+from vidvec_msg.train import run_folder
+from vidvec_msg.train.artefacts import WriteEmbedder
+from vidvec_msg.train.checkpoints import KeepLast
+from vidvec_msg.train.datamodule import PairsData
+from vidvec_msg.train.lora import LoraOptions
+from vidvec_msg.train.losses import InfoNCE
+from vidvec_msg.train.metrics_file import MetricsFile
+from vidvec_msg.train.module import TextContrastive
+from vidvec_msg.train.optimizer import OptimizerOptions
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs ``fit`` or ``validate``.
+
+    Args:
+        argv: the words of the command line, the verb first.
+
+    Returns:
+        0. Anything else leaves as an exception: RefusedRequest (exit code 2), KeyboardInterrupt (130),
+        SystemExit after ``--help`` and ``--print_config``.
+    """
+    _silence()
+    words = [re.sub(r"^--print-config\b", "--print_config", word) for word in argv]
+    try:
+        FitCLI(args=words)
+    except ArgumentError as error:
+        raise RefusedRequest(explained(str(error), words[0])) from error
+    return 0
+
+
+class FitCLI(LightningCLI):
+    """LightningCLI with our run folder, our defaults, and refusals before the slow part."""
+
+    def __init__(self, args: Sequence[str]) -> None:
+        self.verb = args[0]
+        self.last = KeepLast(Path())  # gets its place with the run folder
+        with warnings.catch_warnings():
+            # Lightning warns about words given beside those of the process; ours come from the process
+            warnings.filterwarnings("ignore", message=".*args parameter is intended to run.*")
+            super().__init__(
+                TextContrastive,
+                PairsData,
+                save_config_callback=SaveConfig,
+                trainer_defaults={"use_distributed_sampler": False, "log_every_n_steps": 1},
+                seed_everything_default=42,
+                parser_kwargs={"exit_on_error": False, self.verb: {"exit_on_error": False}},
+                subclass_mode_model=False,
+                subclass_mode_data=False,
+                args=list(args),
+                auto_configure_optimizers=False,
+                load_from_checkpoint_support=False,
+            )
+
+    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]  # static in Lightning
+        """The verb at hand (a parser takes seconds to build), and the trainer's arguments that are no options."""
+        skipped = {
+            "fit": {"model", "train_dataloaders", "val_dataloaders", "datamodule", "weights_only"},
+            "validate": {"model", "dataloaders", "datamodule", "weights_only"},
+        }
+        return {self.verb: skipped[self.verb]}
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parses, and completes what only the whole command line tells."""
+        super().parse_arguments(parser, args)
+        options = self.config[self.config.subcommand]
+        if not sys.stderr.isatty() and options.trainer.enable_progress_bar is None:
+            options.trainer.enable_progress_bar = False  # a log file is no place for a bar
+
+    def _parse_ckpt_path(self) -> None:
+        """Lightning reads hyper-parameters out of checkpoints here; ours hold none, the config decides."""
+
+    def before_instantiate_classes(self) -> None:
+        """All refusals that need no model: folder, checkpoint, options; in one message."""
+        verb = str(self.subcommand)
+        options = self.config[verb]
+        run = options.trainer.default_root_dir
+        problems = Problems(f"{verb} refused")
+        with _collecting(problems):
+            options.ckpt_path = run_folder.resolve_checkpoint(options.ckpt_path, run)
+        if (
+            verb == "fit" and getattr(rank_zero_only, "rank", 0) == 0
+        ):  # other ranks start when rank 0 has begun to write
+            with _collecting(problems):
+                run_folder.refuse_bad_run(run, options.ckpt_path)
+        for name, kind in (("loss", InfoNCE), ("lora", LoraOptions), ("optimizer", OptimizerOptions)):
+            with _collecting(problems):
+                kind(**options.model[name].as_dict())
+        with _collecting(problems):
+            resolve_prompt(options.model.prompt)
+        with _collecting(problems):
+            self._checked = PairsData(**options.data.as_dict())
+            self._checked.read()
+        problems.refuse_if_any()
+
+    def after_instantiate_classes(self) -> None:
+        """The pairs were read for the check above; once is enough."""
+        self.datamodule.training, self.datamodule.validation = (
+            self._checked.training,
+            self._checked.validation,
+        )
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """The trainer, with the callbacks and loggers of a run folder unless the config brings its own."""
+        options = self.config_init[str(self.subcommand)].trainer
+        if self.subcommand == "fit" and not options.fast_dev_run:
+            run = Path(options.default_root_dir)
+            given = list(options.callbacks or [])
+            own: list[Callback] = [WriteEmbedder(run)]
+            if options.enable_checkpointing is not False:
+                self.last.path = run_folder.last_checkpoint(run)
+                own.append(self.last)
+            options.callbacks = [*given, *own]
+            if not self._checked.validation:
+                kwargs["limit_val_batches"] = 0
+            if options.logger in (None, True):
+                kwargs["logger"] = [
+                    MetricsFile(run / run_folder.METRICS),
+                    TensorBoardLogger(str(run), name="", version=run_folder.TENSORBOARD),
+                ]
+        elif options.logger is None:
+            kwargs["logger"] = False
+        return super().instantiate_trainer(**kwargs)
+
+    def before_fit(self) -> None:
+        """A resumed run is not complete until it ends again."""
+        if self.trainer.is_global_zero and not self.config_init.fit.trainer.fast_dev_run:
+            run_folder.start_again(Path(self.trainer.default_root_dir))
+
+    def fit(self, **kwargs: Any) -> None:
+        """Trains; Ctrl-C leaves a checkpoint to resume from.
+
+        With several ranks it stops at once and the last periodic checkpoint counts: ranks that are
+        interrupted at different steps could not save together.
+        """
+        alone = self.trainer.world_size == 1 and threading.current_thread() is threading.main_thread()
+        with self.last.saving_on_interrupt() if alone else nullcontext():
+            self._interruptible(self.trainer.fit, {**kwargs, "weights_only": True})  # nothing is unpickled
+
+    def validate(self, **kwargs: Any) -> None:
+        """Measures."""
+        self._interruptible(self.trainer.validate, {**kwargs, "weights_only": True})
+
+    def _interruptible(self, run: Any, kwargs: dict[str, Any]) -> None:
+        try:
+            run(**kwargs)
+        except SystemExit as stop:  # Lightning turns Ctrl-C into exit code 1
+            if self.trainer.interrupted:
+                raise KeyboardInterrupt from stop
+            raise
+
+
+def _silence() -> None:
+    """Leaves out what others print and nobody can act on."""
+    # transformers deprecates a property that Lightning touches when it lists a model's attributes
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\..*")
+    warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+    advertising = logging.getLogger("pytorch_lightning.utilities.rank_zero")
+    advertising.addFilter(lambda record: "Tip: For seamless" not in record.getMessage())
+
+
+@contextmanager
+def _collecting(problems: Problems) -> Iterator[None]:
+    """Turns a refusal into one of several problems."""
+    try:
+        yield
+    except ValueError as error:  # RefusedRequest is one
+        problems.add(str(error).replace("\n", "\n  "))  # its own list, one level in
+
+
+class SaveConfig(SaveConfigCallback):
+    """Writes config.yaml into the run folder: the options that reproduce the run."""
+
+    def __init__(self, parser: LightningArgumentParser, config: Namespace, **kwargs: Any) -> None:
+        super().__init__(parser, config, **{**kwargs, "save_to_log_dir": False})
+
+    def save_config(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
+        """Called on rank 0 when a stage begins; a resumed run keeps the config that it began with."""
+        path = Path(trainer.default_root_dir) / run_folder.CONFIG
+        if stage == "fit" and not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.parser.save(self.config, str(path), skip_none=False, overwrite=False, multifile=False)
+
+
+def explained(message: str, verb: str) -> str:
+    """A parser's complaint, with the nearest valid name of each key that it does not know."""
+    known = list(_keys(verb))
+    unknown = re.findall(r"--([\w.]+)", message.partition("nrecognized arguments:")[2])
+    unknown += re.findall(r"(?:Option|Key|key|Subkey) '([\w.]+)' (?:is not|does not|isn't)", message)
+    unknown = [key.removeprefix(f"{verb}.") for key in dict.fromkeys(unknown)]
+    if not unknown:
+        return message
+    hints = [f"unknown option {key!r}{did_you_mean(key, known)}" for key in unknown]
+    return "; ".join(hints) + f". `{verb} --help` lists all of them."
+
+
+def _keys(verb: str) -> Iterable[str]:
+    """Every valid key of a verb, dotted."""
+    parser = LightningArgumentParser()
+    parser.add_lightning_class_args(Trainer, "trainer")
+    parser.add_lightning_class_args(TextContrastive, "model")
+    parser.add_lightning_class_args(PairsData, "data")
+    yield from parser.get_defaults().keys()
+    yield from ("config", "seed_everything", "ckpt_path")

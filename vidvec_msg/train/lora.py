@@ -1,0 +1,89 @@
+"""LoRA on the language model: what is adapted, and an account of it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import nn
+
+from vidvec_msg.embedders.language_model import linear_targets
+from vidvec_msg.errors import RefusedRequest
+
+ALL_LINEARS = "language-model-linears"
+
+
+@dataclass(frozen=True)  # no slots: jsonargparse reads defaults with vars()
+class LoraOptions:
+    """Low-rank adapters.
+
+    Args:
+        r: rank. VidVec and LamRA take 64.
+        alpha: scale; an update is weighted alpha / r. VidVec and LamRA take 128.
+        dropout: share of an adapter's inputs that is dropped in training. LamRA takes 0.05.
+        targets: "language-model-linears" adapts every linear of the language model's blocks; otherwise a
+            regex that must match a whole module path of the tower, such as ".*self_attn.(q|v)_proj".
+        rank_stabilised: weight updates by alpha / √r instead (rsLoRA, Kalajdzievski 2023).
+    """
+
+    r: int = 64
+    alpha: float = 128
+    dropout: float = 0.05
+    targets: str = ALL_LINEARS
+    rank_stabilised: bool = False
+
+    def __post_init__(self) -> None:
+        if self.r < 1:
+            raise ValueError(f"lora.r is {self.r}; it must be at least 1")
+        if not self.alpha > 0:
+            raise ValueError(f"lora.alpha is {self.alpha}; it must be above 0")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"lora.dropout is {self.dropout}; it must be at least 0 and below 1")
+
+
+def add_lora(tower: nn.Module, options: LoraOptions) -> PeftModel:
+    """Freezes the tower and puts adapters on it; a fresh adapter changes nothing (its B matrices are 0).
+
+    Raises:
+        RefusedRequest: the targets match no linear of the tower.
+    """
+    targets = linear_targets(tower) if options.targets == ALL_LINEARS else options.targets
+    matched = [
+        name
+        for name, module in tower.named_modules()
+        if isinstance(module, nn.Linear) and re.fullmatch(targets, name)
+    ]
+    if not matched:
+        linears = sorted(
+            {re.sub(r"\d+", "N", name) for name, m in tower.named_modules() if isinstance(m, nn.Linear)}
+        )
+        raise RefusedRequest(
+            f"lora.targets {targets!r} matches none of the language model's linears; it has: {', '.join(linears)}"
+        )
+    return get_peft_model(
+        tower,
+        LoraConfig(
+            r=options.r,
+            lora_alpha=options.alpha,
+            lora_dropout=options.dropout,
+            target_modules=targets,
+            use_rslora=options.rank_stabilised,
+            bias="none",
+            task_type="FEATURE_EXTRACTION",
+        ),
+    )
+
+
+def account(model: nn.Module) -> str:
+    """One line on what trains: how many parameters, on which linears."""
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    total = sum(p.numel() for p in model.parameters())
+    kinds = Counter(
+        name.rpartition(".lora_A")[0].rpartition(".")[2]
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and ".lora_A." in name
+    )
+    on = ", ".join(f"{kind} ×{count}" for kind, count in sorted(kinds.items()))
+    return f"{trained:,} of {total:,} parameters train ({100 * trained / max(total, 1):.2f}%): LoRA on {on or 'nothing'}"

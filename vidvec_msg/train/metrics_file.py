@@ -1,0 +1,84 @@
+"""``metrics.csv``: one row per step that logged something; a resumed run goes on in the same file."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pytorch_lightning.loggers import Logger
+from pytorch_lightning.utilities import rank_zero_only
+
+from vidvec_msg.runs import replacing
+
+
+class MetricsFile(Logger):
+    """Writes metrics as CSV. Lightning's own CSV logger deletes the earlier part of a resumed run.
+
+    Args:
+        path: the file. Rows of an existing one are kept up to the first step that is logged anew.
+        flush_every: rows between two writes; the file is always whole.
+    """
+
+    def __init__(self, path: Path, flush_every: int = 50) -> None:
+        super().__init__()
+        self.path = path
+        self.flush_every = flush_every
+        self.rows: dict[int, dict[str, str]] = {}
+        self._unwritten = 0
+        self._continues = path.is_file()
+
+    @property
+    def name(self) -> str:
+        return "metrics"
+
+    @property
+    def version(self) -> int:
+        return 0
+
+    @property
+    def root_dir(self) -> str:
+        return str(self.path.parent)
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """Nothing: config.yaml holds them."""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Adds metrics to a step's row."""
+        number = 0 if step is None else step
+        if self._continues:
+            self.rows = {row: cells for row, cells in _read(self.path).items() if row < number}
+            self._continues = False
+        row = self.rows.setdefault(number, {})
+        row.update({name: f"{float(value):.6g}" for name, value in metrics.items()})
+        self._unwritten += 1
+        if self._unwritten >= self.flush_every:
+            self.save()
+
+    @rank_zero_only
+    def save(self) -> None:
+        """Writes the file in one step: a reader sees the old or the new one."""
+        if not self._unwritten:
+            return
+        names = sorted({name for row in self.rows.values() for name in row} - {"epoch"})
+        with replacing(self.path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.DictWriter(stream, ["step", "epoch", *names], restval="")
+            writer.writeheader()
+            writer.writerows({"step": str(step), **row} for step, row in sorted(self.rows.items()))
+        self._unwritten = 0
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        """Writes what is left."""
+        self.save()
+
+
+def _read(path: Path) -> dict[int, dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    return {
+        int(row["step"]): {name: cell for name, cell in row.items() if name != "step" and cell}
+        for row in rows
+    }

@@ -1,0 +1,271 @@
+"""The training step: texts → vectors → contrast with the pairs of all ranks."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from pytorch_lightning import LightningModule
+from torch import Tensor
+
+from vidvec_msg.embedders.chat import Chat
+from vidvec_msg.embedders.contract import EmbedderCard
+from vidvec_msg.embedders.language_model import Dtype, load_language_model
+from vidvec_msg.embedders.models import resolve_model
+from vidvec_msg.embedders.pooling import FINAL
+from vidvec_msg.embedders.prompts import resolve_prompt
+from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.media.frames import FramePolicy
+from vidvec_msg.runs import software_versions
+from vidvec_msg.train import gather
+from vidvec_msg.train.batches import PairBatch, TextIds
+from vidvec_msg.train.lora import LoraOptions, account, add_lora
+from vidvec_msg.train.losses import Contrast, EncodedPairs, InfoNCE, PairLoss
+from vidvec_msg.train.optimizer import OptimizerOptions, make_optimizer
+from vidvec_msg.train.text_tower import ChatTexts, encode
+
+log = logging.getLogger(__name__)
+
+ALIKE = 0.98
+"""Mean cosine of a first batch above which the read-out is suspect (a BOS token once gave 0.99)."""
+
+
+class NonFiniteLoss(RuntimeError):
+    """The loss is NaN or infinite; the message names the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSize:
+    """Of a fit, for its account: the optimizer steps, and seconds since it began."""
+
+    steps: int
+    pairs: int
+    seconds: float
+
+
+class TextContrastive(LightningModule):
+    """A retrieval embedder from a multimodal LLM, by text-only contrastive LoRA on its language model.
+
+    Args:
+        model: "tinyworld", a folder, or a hub name.
+        revision: commit of a hub model.
+        prompt: preset of the words around a text ("vidvec", "plain").
+        layer: state that is read: -1 the normed final one, 0 the embedding output, n block n's output.
+        max_tokens: longest text in tokens; longer content is cut, the prompt never.
+        loss: contrast of the vectors; see vidvec_msg.train.losses.
+        lora: what is adapted.
+        optimizer: AdamW and its schedule.
+        frames: which frames of a clip the embedder shows (fps, max_frames, max_pixels). Written into its card;
+            training shows none. By default the embedder's own choice.
+        transcript: where the embedder puts a clip's transcript: before the frames, after them, or none. As above.
+        dtype: of the frozen weights; adapters stay in float32.
+        gradient_checkpointing: recompute blocks in the backward pass: about a third more time, half the memory.
+        trust_remote_code: run code that the model's repository brings.
+    """
+
+    def __init__(
+        self,
+        model: str = "tinyworld",
+        revision: str | None = None,
+        prompt: str = "vidvec",
+        layer: int = FINAL,
+        max_tokens: int = 1024,
+        loss: InfoNCE = InfoNCE(),  # noqa: B008 - frozen
+        lora: LoraOptions = LoraOptions(),  # noqa: B008 - frozen
+        optimizer: OptimizerOptions = OptimizerOptions(),  # noqa: B008 - frozen
+        frames: FramePolicy | None = None,
+        transcript: Literal["before", "after", "none"] = "none",
+        dtype: Dtype = "float32",
+        gradient_checkpointing: bool = False,
+        trust_remote_code: bool = False,
+    ) -> None:
+        super().__init__()
+        self.strict_loading = False  # checkpoints hold the adapter alone
+        self.base_model, self.revision = model, revision
+        self.prompt = resolve_prompt(prompt)
+        self.layer = layer
+        self.max_tokens = max_tokens
+        self.frames = frames
+        self.transcript: Literal["before", "after", "none"] = transcript
+        self.loss: PairLoss = loss
+        self.optimizer_options = optimizer
+        self.dtype_name = dtype
+        self.trust_remote_code = trust_remote_code
+        folder = resolve_model(model)
+        self.chat = Chat.open(folder, revision=revision, trust_remote_code=trust_remote_code)
+        tower = load_language_model(
+            folder, revision=revision, dtype=dtype, trust_remote_code=trust_remote_code
+        )
+        self.tower = add_lora(tower, lora)
+        if gradient_checkpointing:
+            self.tower.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            self.tower.enable_input_require_grads()
+        # from_pretrained leaves evaluation mode on, in which neither dropout nor checkpointing happens
+        self.tower.train()
+        self._began = time.monotonic()
+        self._pairs_seen = 0
+        self._window: tuple[float, int, int] | None = None  # start, pairs, tokens since the last rate
+
+    # ---- what others need of it
+
+    @property
+    def text_ids(self) -> TextIds:
+        """Token ids of a text, prompt included; picklable."""
+        return ChatTexts(self.chat, self.prompt, self.max_tokens)
+
+    def card(self, name: str) -> EmbedderCard:
+        """What the embedder is, as far as training knows; saving adds the weights' digest."""
+        return EmbedderCard(
+            name=name,
+            dim=self.tower.config.hidden_size,
+            modalities=("text",) if self.chat.processor is None else ("text", "image", "video"),
+            base_model=self.base_model,
+            revision=self.revision,
+            prompt=self.prompt,
+            layer=self.layer,
+            pooling="last",
+            padding="right",
+            frames=self.frames,
+            transcript=self.transcript,
+            dtype=self.dtype_name,
+            max_tokens=self.max_tokens,
+            versions=software_versions(),
+        )
+
+    def run_size(self) -> RunSize:
+        """How much was trained since this process began."""
+        return RunSize(self.trainer.global_step, self._pairs_seen, time.monotonic() - self._began)
+
+    # ---- the step
+
+    def encode_batch(self, batch: PairBatch) -> EncodedPairs:
+        """Vectors of this rank's pairs; a text that stands in several places is encoded once."""
+        texts = torch.cat([encode(self.tower, passage, layer=self.layer) for passage in batch.passages])
+        return EncodedPairs(
+            anchors=texts[batch.anchors],  # (pairs, dim)
+            positives=texts[batch.positives],  # (pairs, dim)
+            negatives=texts[batch.negatives.clamp(min=0)],  # (pairs, n, dim); row 0 in place of NO_TEXT
+            keys=batch.keys,
+        )
+
+    def contrast(self, batch: PairBatch) -> tuple[Tensor, Contrast, EncodedPairs]:
+        """This rank's term of the step's loss, its account, and the vectors of this rank."""
+        own = self.encode_batch(batch)
+        everyone, offset = gather.gather_pairs(own)
+        result = self.loss(own, everyone, offset)
+        return gather.mean_over_ranks(result.rows, len(everyone)), result, own
+
+    def on_fit_start(self) -> None:
+        self._began = time.monotonic()
+        log.info(account(self.tower))
+
+    def on_train_batch_start(self, batch: PairBatch, batch_idx: int) -> None:
+        torch.manual_seed(batch.noise_seed)  # dropout of a resumed run is that of an undisturbed one
+
+    def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
+        first = self._window is None
+        loss, result, own = self.contrast(batch)
+        self._refuse_non_finite(loss, result, batch)
+        if first:
+            self._first_batch(result, own)
+        self._log("train", loss, result, len(batch))
+        self._log_speed(batch)
+        self.log("lr", self.optimizers().param_groups[0]["lr"], prog_bar=False)  # type: ignore[union-attr]
+        return loss
+
+    def validation_step(self, batch: PairBatch | None, batch_idx: int) -> None:
+        if batch is None:  # no validation pairs: callbacks measure, see PairsData.val_dataloader
+            return
+        loss, result, _ = self.contrast(batch)
+        self._log("val", loss, result, len(batch))
+
+    def configure_optimizers(self) -> Any:
+        parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        steps = int(self.trainer.estimated_stepping_batches)
+        optimizer, scheduler = make_optimizer(parameters, self.optimizer_options, steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    # ---- checkpoints
+
+    def trained_names(self) -> set[str]:
+        return {name for name, parameter in self.named_parameters() if parameter.requires_grad}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keeps the adapter alone: a 7B base would be 15 GB in every checkpoint."""
+        trained = self.trained_names()
+        checkpoint["state_dict"] = {
+            name: tensor for name, tensor in checkpoint["state_dict"].items() if name in trained
+        }
+
+    def on_load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
+        """Refuses a checkpoint of another adapter, which a non-strict load would take without a word."""
+        own = {name: tuple(p.shape) for name, p in self.named_parameters() if p.requires_grad}
+        found = {name: tuple(tensor.shape) for name, tensor in checkpoint["state_dict"].items()}
+        if own == found:
+            return
+        differing = sorted(name for name in own.keys() | found.keys() if own.get(name) != found.get(name))
+        name = differing[0]
+        raise RefusedRequest(
+            f"the checkpoint is of another adapter: {len(differing)} weights differ, for example {name} is "
+            f"{found.get(name, 'not there')} in it and {own.get(name, 'not there')} in this model. "
+            "Use the model and lora options that it was trained with (its run's config.yaml)."
+        )
+
+    # ---- accounts
+
+    def _refuse_non_finite(self, loss: Tensor, result: Contrast, batch: PairBatch) -> None:
+        if bool(torch.isfinite(loss)):
+            return
+        bad = [
+            name for name, row in zip(batch.names, result.rows, strict=True) if not bool(torch.isfinite(row))
+        ]
+        raise NonFiniteLoss(
+            f"the loss is {loss.item()} at step {self.trainer.global_step}, batch {batch.number} "
+            f"(pairs {', '.join(bad[:8])}{', …' if len(bad) > 8 else ''}). Lower model.optimizer.lr, "
+            f"or compute in float32 or bfloat16 (dtype is {self.dtype_name}, precision {self.trainer.precision})."
+        )
+
+    def _first_batch(self, result: Contrast, own: EncodedPairs) -> None:
+        count = len(own)
+        per_anchor = result.negatives.item() / count
+        accumulated = self.trainer.accumulate_grad_batches
+        note = f"; accumulating {accumulated} batches adds none" if accumulated > 1 else ""
+        log.info(f"{per_anchor:.1f} negatives per anchor on {gather.ranks()} rank(s){note}")
+        both = torch.cat((own.anchors, own.positives)).detach()  # (2 · pairs, dim)
+        cosine = ((both.sum(0) @ both.sum(0)) - len(both)) / (len(both) * (len(both) - 1))
+        if cosine > ALIKE:
+            log.warning(
+                f"the first batch's vectors are nearly the same (mean cosine {cosine:.3f}): the read-out "
+                "position may not see the content; check model.prompt and model.layer"
+            )
+
+    def _log(self, stage: str, loss: Tensor, result: Contrast, pairs: int) -> None:
+        shared: dict[str, Any] = {"batch_size": pairs, "sync_dist": True, "on_step": stage == "train"}
+        shared["on_epoch"] = not shared["on_step"]
+        self.log(f"{stage}/loss", loss.detach(), prog_bar=True, **shared)
+        self.log(f"{stage}/accuracy", result.correct.float().mean(), prog_bar=True, **shared)
+        self.log(f"{stage}/negatives_per_anchor", result.negatives / max(pairs, 1), **shared)
+        self.log(
+            f"{stage}/masked_cells",
+            result.masked.float(),
+            reduce_fx="sum" if stage == "val" else "mean",
+            **shared,
+        )
+
+    def _log_speed(self, batch: PairBatch) -> None:
+        """Pairs and tokens per second of all ranks, over the steps since the last log."""
+        now = time.monotonic()
+        self._pairs_seen += len(batch) * gather.ranks()
+        if self._window is None:
+            self._window = (now, 0, 0)  # the first step warms up
+            return
+        start, pairs, tokens = self._window
+        pairs, tokens = pairs + len(batch) * gather.ranks(), tokens + batch.tokens * gather.ranks()
+        seconds = max(now - start, 1e-9)
+        self.log("pairs_per_second", pairs / seconds, prog_bar=True)
+        self.log("tokens_per_second", tokens / seconds)
+        self._window = (start, pairs, tokens) if seconds < 10 else (now, 0, 0)

@@ -1,0 +1,67 @@
+"""The folder of a fit: checked before a model is built, and what goes into it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from vidvec_msg.errors import RefusedRequest
+
+OPTION = "--trainer.default_root_dir"
+CONFIG = "config.yaml"
+METRICS = "metrics.csv"
+TENSORBOARD = "tensorboard"
+CHECKPOINTS = "checkpoints"
+LAST = "last"
+
+
+def last_checkpoint(run: Path) -> Path:
+    """Where a run keeps the checkpoint to resume from."""
+    return run / CHECKPOINTS / "last.ckpt"
+
+
+def refuse_bad_run(run: str | None, checkpoint: str | None) -> None:
+    """Refuses a fit that has no folder, or a folder of another run.
+
+    Args:
+        run: the folder.
+        checkpoint: what is resumed; None for a fit from the start.
+
+    Raises:
+        RefusedRequest: the message names the option to change.
+    """
+    if run is None:
+        raise RefusedRequest(f"a fit needs a folder to write to: give {OPTION} RUN")
+    folder = Path(run)
+    if folder.is_file():
+        raise RefusedRequest(f"{OPTION} {run} is a file; give a folder that is new or empty.")
+    if checkpoint is None and folder.is_dir() and any(folder.iterdir()):
+        resume = " or continue it with --ckpt_path last" if last_checkpoint(folder).is_file() else ""
+        raise RefusedRequest(f"{OPTION} {run} already holds a run: give another folder{resume}.")
+
+
+def resolve_checkpoint(checkpoint: str | None, run: str | None) -> str | None:
+    """The file that ``--ckpt_path`` means; "last" is the run folder's own.
+
+    Raises:
+        RefusedRequest: there is no such file (Lightning would warn and start anew).
+    """
+    if checkpoint is None:
+        return None
+    if checkpoint == LAST:
+        if run is None:
+            raise RefusedRequest(f"--ckpt_path last needs {OPTION} RUN, the run to take it from")
+        path = last_checkpoint(Path(run))
+    else:
+        path = Path(checkpoint)
+    if not path.exists():  # a DeepSpeed checkpoint is a folder
+        raise RefusedRequest(
+            f"--ckpt_path {checkpoint}: there is no {path}; give a checkpoint, or leave it out to start anew"
+        )
+    return str(path)
+
+
+def start_again(run: Path) -> None:
+    """Removes what an earlier end of this run wrote, so that its presence means complete again."""
+    (run / "summary.json").unlink(missing_ok=True)
+    shutil.rmtree(run / "embedder", ignore_errors=True)

@@ -1,0 +1,96 @@
+"""Texts → vectors with the language model alone, while it trains and in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from vidvec_msg.embedders.chat import Chat
+from vidvec_msg.embedders.contract import EmbedderCard, Role, Vectors
+from vidvec_msg.embedders.language_model import hidden_state
+from vidvec_msg.embedders.pooling import FINAL, last_token
+from vidvec_msg.embedders.prompts import PromptTemplate
+from vidvec_msg.errors import Failure, ItemError
+from vidvec_msg.formats.items import Item
+from vidvec_msg.train.batches import Passage, TextIds, pad
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTexts:
+    """A text's token ids under a prompt; travels into DataLoader workers.
+
+    Args:
+        chat: the model's chat template and tokenizer.
+        prompt: wording around a text.
+        max_tokens: longer content is cut, the prompt never.
+    """
+
+    chat: Chat
+    prompt: PromptTemplate
+    max_tokens: int
+
+    def __call__(self, text: str) -> list[int]:
+        """Token ids, chat template and generation prompt included."""
+        ids: list[int] = self.chat.text_ids(self.prompt, text, max_tokens=self.max_tokens)
+        return ids
+
+
+def encode(tower: nn.Module, passage: Passage, *, layer: int) -> Tensor:
+    """Unit vectors ``(texts, dim)`` in float32, with gradients: the state of each text's last token."""
+    hidden = hidden_state(tower, passage.input_ids, passage.attention_mask, layer=layer)
+    # hidden: (texts, tokens, dim)
+    return normalize(last_token(hidden, passage.attention_mask).float(), dim=-1)
+
+
+class TowerEmbedder:
+    """An embedder over the language model as it stands, for items that are text.
+
+    Args:
+        tower: the language model, with an adapter.
+        text_ids: token ids of a text.
+        card: what it is; its layer is read.
+        batch_size: texts encoded together.
+    """
+
+    def __init__(
+        self, tower: nn.Module, text_ids: TextIds, card: EmbedderCard, *, batch_size: int = 32
+    ) -> None:
+        self.tower = tower
+        self.text_ids = text_ids
+        self.card = card
+        self.batch_size = batch_size
+
+    @torch.no_grad()
+    def encode(self, items: Sequence[Item], *, role: Role) -> Vectors:
+        """See :class:`vidvec_msg.embedders.contract.Embedder`. Leaves the tower's training mode as it was."""
+        failures = [Failure(item.id, "no text in it") for item in items if not item.full_text]
+        if failures:
+            raise ItemError(failures)
+        ids = [self.text_ids(item.full_text) for item in items]
+        order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
+        device = next(self.tower.parameters()).device
+        vectors = torch.empty(len(items), self.card.dim)  # (items, dim)
+        layer = FINAL if self.card.layer is None else self.card.layer
+        training = self.tower.training
+        self.tower.eval()
+        try:
+            for start in range(0, len(order), self.batch_size):
+                rows = order[start : start + self.batch_size]
+                passage = pad([ids[row] for row in rows])
+                passage = Passage(passage.input_ids.to(device), passage.attention_mask.to(device))
+                vectors[rows] = encode(self.tower, passage, layer=layer).cpu()
+        finally:
+            self.tower.train(training)
+        bad = [
+            Failure(item.id, "its vector is not finite")
+            for item, vector in zip(items, vectors, strict=True)
+            if not bool(vector.isfinite().all())
+        ]
+        if bad:
+            raise ItemError(bad)
+        result: Vectors = vectors.numpy()
+        return result
