@@ -27,10 +27,10 @@ demo: $(READY)  ## the whole loop on the tiny world; opens runs/demo/report.html
 	$(BIN)/vidvec-msg demo --out runs/demo
 
 test: $(READY)  ## all tests, slow ones included; fails under 90% coverage
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report=term --cov-fail-under=90
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --cov --cov-report=term --cov-fail-under=90
 
 unit: $(READY)  ## the fast tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not slow'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not slow'
 
 check: lint types imports  ## what CI checks before the tests
 

@@ -105,9 +105,13 @@ def build_tiny_mllm(
     folder = Path(folder)
     torch.manual_seed(seed)
     processor, model = _BUILDERS[family]()
-    with torch.no_grad():  # spread the vectors: at a standard deviation of 0.02 all texts look alike
+    # spread the vectors (at a standard deviation of 0.02 all texts look alike), and give norms a direction
+    # (with weights of 1 a normed and a raw state are the same unit vector)
+    with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if parameter.ndim == 2 and "embed" not in name:
+            if parameter.ndim == 1 and name.endswith("norm.weight"):
+                parameter.uniform_(0.3, 1.7)
+            elif parameter.ndim == 2 and "embed" not in name:
                 parameter.normal_(0.0, parameter.shape[1] ** -0.5)
             elif parameter.ndim == 2:
                 parameter.normal_(0.0, 1.0)

@@ -110,7 +110,9 @@ def test_dtype(tmp_path: Path) -> None:
     ],
     ids=["language_model.model", "thinker.model", "model"],
 )
-def test_checkpoints_with_other_key_layouts_load_the_same_weights(tmp_path: Path, layout: tuple[str, str]) -> None:
+def test_checkpoints_with_other_key_layouts_load_the_same_weights(
+    tmp_path: Path, layout: tuple[str, str]
+) -> None:
     folder = build_tiny_mllm(tmp_path / "model")
     expected = hidden_state(load_language_model(folder), IDS, MASK)
     rename(folder, *layout)
@@ -120,7 +122,9 @@ def test_checkpoints_with_other_key_layouts_load_the_same_weights(tmp_path: Path
 def test_weights_that_are_not_found_are_refused_and_never_random(tmp_path: Path) -> None:
     folder = build_tiny_mllm(tmp_path / "model")
     rename(folder, r"^model\.language_model\.", "somewhere.else.")
-    with pytest.raises(RefusedRequest, match=r"weights of its language model are not in the checkpoint .*KEY_MAPPING"):
+    with pytest.raises(
+        RefusedRequest, match=r"weights of its language model are not in the checkpoint .*KEY_MAPPING"
+    ):
         load_language_model(folder)
 
 
@@ -137,4 +141,6 @@ def test_a_model_without_a_language_model_is_refused() -> None:
 def rename(folder: Path, pattern: str, replacement: str) -> None:
     path = folder / "model.safetensors"
     weights = load_file(path)
-    save_file({re.sub(pattern, replacement, key): tensor for key, tensor in weights.items()}, path, {"format": "pt"})
+    save_file(
+        {re.sub(pattern, replacement, key): tensor for key, tensor in weights.items()}, path, {"format": "pt"}
+    )

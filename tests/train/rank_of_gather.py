@@ -1,6 +1,6 @@
 """One rank of ``test_gather``: loss and gradients of its share of the pairs, written to a file.
 
-    python rank_of_gather.py RANK RANKS FOLDER
+python rank_of_gather.py RANK RANKS FOLDER
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def pairs_of(negatives: tuple[int, ...]) -> list[Pair]:
     ]
 
 
-def case(negatives: tuple[int, ...], sizes: tuple[int, ...], rank: int, shared: str) -> dict[str, torch.Tensor]:
+def case(
+    negatives: tuple[int, ...], sizes: tuple[int, ...], rank: int, shared: str
+) -> dict[str, torch.Tensor]:
     """Term, gradient of the shared weight and masked cells of a rank; the whole batch is one size."""
     torch.manual_seed(7)
     weight = torch.randn(DIM, DIM, requires_grad=True)
@@ -55,7 +57,12 @@ def case(negatives: tuple[int, ...], sizes: tuple[int, ...], rank: int, shared: 
     term = mean_over_ranks(result.rows, len(everyone))
     term.backward()
     assert weight.grad is not None
-    return {"loss": term.detach(), "gradient": weight.grad, "masked": result.masked.float(), "rows": result.rows.detach()}
+    return {
+        "loss": term.detach(),
+        "gradient": weight.grad,
+        "masked": result.masked.float(),
+        "rows": result.rows.detach(),
+    }
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from vidvec_msg.train.gather import gather_pairs, mean_over_ranks, ranks
 from vidvec_msg.train.losses import EncodedPairs, PairKeys
 
 sys.path.insert(0, str(Path(__file__).parent))
-from rank_of_gather import CASES, case, pairs_of  # noqa: E402 - a program beside this file, run as two ranks below
+from rank_of_gather import CASES, case, pairs_of
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,8 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     program = Path(__file__).with_name("rank_of_gather.py")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     running = [
-        subprocess.Popen([sys.executable, str(program), str(rank), "2", str(folder)], env=environment) for rank in (0, 1)
+        subprocess.Popen([sys.executable, str(program), str(rank), "2", str(folder)], env=environment)
+        for rank in (0, 1)
     ]
     assert [process.wait(timeout=240) for process in running] == [0, 0]
     return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in (0, 1)]
@@ -33,7 +34,11 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("shared", ["positives", "masked"])
 @pytest.mark.parametrize(("name", "negatives", "sizes"), CASES, ids=[name for name, *_ in CASES])
 def test_two_ranks_equal_one_process(
-    two_ranks: list[dict[str, Any]], shared: str, name: str, negatives: tuple[int, ...], sizes: tuple[int, ...]
+    two_ranks: list[dict[str, Any]],
+    shared: str,
+    name: str,
+    negatives: tuple[int, ...],
+    sizes: tuple[int, ...],
 ) -> None:
     one = case(negatives, (sum(sizes), 0), 0, shared)
     for rank in (0, 1):

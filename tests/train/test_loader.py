@@ -21,7 +21,9 @@ def letters(text: str) -> list[int]:
 
 def loader(ranks: int = 1, rank: int = 0, workers: int = 0, validating: bool = False) -> PairLoader:
     plan = BatchPlan([None] * 12, 4, ranks=ranks)
-    return PairLoader(PAIRS, plan, Collate(letters), rank=rank, workers=workers, always_first_epoch=validating)
+    return PairLoader(
+        PAIRS, plan, Collate(letters), rank=rank, workers=workers, always_first_epoch=validating
+    )
 
 
 def seen(source: PairLoader, count: int) -> Seen:

@@ -43,7 +43,9 @@ def test_targets_that_match_nothing_are_refused_with_what_there_is(tiny: Path) -
 
 def test_rank_alpha_dropout_and_scaling_reach_the_layers(tiny: Path) -> None:
     options = LoraOptions(r=4, alpha=8, dropout=0.25, rank_stabilised=True)
-    layer = add_lora(load_language_model(tiny), options).get_submodule("base_model.model.layers.0.mlp.up_proj")
+    layer = add_lora(load_language_model(tiny), options).get_submodule(
+        "base_model.model.layers.0.mlp.up_proj"
+    )
     assert layer.r["default"] == 4
     assert layer.scaling["default"] == 8 / 2
     assert layer.lora_dropout["default"].p == 0.25

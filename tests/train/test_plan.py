@@ -89,7 +89,7 @@ def test_which_pairs_meet_changes_from_epoch_to_epoch() -> None:
 
 
 def test_too_few_pairs_or_groups_are_refused_with_the_way_out() -> None:
-    with pytest.raises(RefusedRequest, match="3 pairs do not fill one batch of 4.*Lower data.batch_size"):
+    with pytest.raises(RefusedRequest, match=r"3 pairs do not fill one batch of 4.*Lower data.batch_size"):
         BatchPlan([None] * 3, 4)
-    with pytest.raises(RefusedRequest, match="needs 3 groups; the pairs have 2.*one_per_group false"):
+    with pytest.raises(RefusedRequest, match=r"needs 3 groups; the pairs have 2.*one_per_group false"):
         BatchPlan(["a", "a", "b", "b"], 3, one_per_group=True)

@@ -128,11 +128,16 @@ def put_adapter_on(full: nn.Module, tower: nn.Module, folder: Path) -> None:
 
     tensors = check_adapter(folder, allow_untrained=True)
     target = _fitting(tensors, tower=tower, full=full, folder=folder)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PEFT only warns of keys that match nothing; below they are an error
-        loaded = get_peft_model_state_dict(
-            PeftModel.from_pretrained(target, str(folder)), save_embedding_layers=False
-        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # PEFT only warns of keys that match nothing; below they are an error
+            model = PeftModel.from_pretrained(target, str(folder))
+    except (RuntimeError, ValueError, TypeError) as error:  # other shapes; a configuration of a newer PEFT
+        first = "; ".join(str(error).split("\n\t")[:2])
+        raise RefusedRequest(f"adapter {folder} does not fit the model: {first}") from error
+    loaded = get_peft_model_state_dict(model, save_embedding_layers=False)
     for name, tensor in tensors.items():
         if name not in loaded or not torch.equal(loaded[name].cpu().float(), tensor.float()):
             raise RefusedRequest(f"adapter {folder}: {name} did not arrive in the model")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,13 +64,14 @@ def load_backbone(
     try:
         config = AutoConfig.from_pretrained(model, **options)
         sees = _multimodal_class(config)
-        full, report = (sees or AutoModel).from_pretrained(
-            model,
-            dtype="auto" if dtype == "auto" else DTYPES[dtype],
-            use_safetensors=True,
-            output_loading_info=True,
-            **options,
-        )
+        with quiet_progress():
+            full, report = (sees or AutoModel).from_pretrained(
+                model,
+                dtype="auto" if dtype == "auto" else DTYPES[dtype],
+                use_safetensors=True,
+                output_loading_info=True,
+                **options,
+            )
     except (OSError, ValueError, ImportError, KeyError) as error:
         raise RefusedRequest(f"cannot load the model {model!r}: {error}") from error
     if missing := sorted(report["missing_keys"]):
@@ -100,6 +104,21 @@ def choose_device(device: str) -> torch.device:
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device is {device!r} and torch sees no GPU; use auto or cpu")
     return chosen
+
+
+@contextmanager
+def quiet_progress() -> Iterator[None]:
+    """transformers' progress bars only where somebody looks at a terminal."""
+    from transformers.utils import logging as bars
+
+    if sys.stderr.isatty() or not bars.is_progress_bar_enabled():
+        yield
+        return
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        bars.enable_progress_bar()
 
 
 def _multimodal_class(config: Any) -> Any | None:

@@ -20,6 +20,7 @@ from vidvec_msg.runs import digest_of
 
 Role = Literal["query", "document"]
 ROLES: tuple[Role, ...] = get_args(Role)
+CARD_FILE = "embedder.json"  # the card in an embedder folder; written last
 Vectors = npt.NDArray[np.float32]
 
 

@@ -49,7 +49,7 @@ def load_language_model(
         final state ``(rows, positions, width)``.
 
     Raises:
-        RefusedRequest: the model cannot be read, has no language model, or its checkpoint lacks weights of it.
+        RefusedRequest: the model cannot be read, has no language model, or lacks weights of it.
     """
     from transformers import AutoConfig
 
@@ -90,10 +90,30 @@ def language_model_of(full_model: Any) -> nn.Module:
     decoder = inner.get_decoder() if hasattr(inner, "get_decoder") else None
     if not isinstance(decoder, nn.Module) or not hasattr(decoder, "layers"):
         raise RefusedRequest(
-            f"{type(full_model).__name__} has no language model with transformer blocks; give a multimodal LLM "
-            "or an LLM (models of transformers' AutoModelForImageTextToText or AutoModelForCausalLM)"
+            f"{type(full_model).__name__} has no language model with transformer blocks; give a multimodal "
+            "LLM or an LLM (models of transformers' AutoModelForImageTextToText or AutoModelForCausalLM)"
         )
     return decoder
+
+
+def keep_blocks(tower: Any, layer: int) -> None:
+    """Removes the blocks behind a layer, which would only cost time: what is read there does not see them.
+
+    Args:
+        tower: changed in place.
+        layer: the last block that is kept, counted from 1; -1 keeps all.
+
+    Raises:
+        RefusedRequest: there is no such block.
+    """
+    depth = len(tower.layers)
+    if layer != FINAL and not 1 <= layer <= depth:
+        raise RefusedRequest(
+            f"model.layer is {layer}; accepted: -1 (the normed final state) or 1 to {depth} (a block's "
+            "output; in front of the first block nothing trains)"
+        )
+    if layer != FINAL:
+        tower.layers = tower.layers[:layer]
 
 
 def linear_targets(tower: nn.Module) -> str:
@@ -102,11 +122,14 @@ def linear_targets(tower: nn.Module) -> str:
     Plain names such as ``q_proj`` also match linears of the vision tower in four of five families; this
     regex is anchored at both ends and spells out the blocks' own paths.
     """
-    paths = {
-        re.sub(r"\d+", r"\\d+", re.escape(name))
-        for name, module in tower.named_modules()
-        if isinstance(module, nn.Linear) and name.startswith("layers.")
-    }
+    # Block numbers are spelled out: a tower that keep_blocks cut must not gain adapters on the full model.
+    blocks = "|".join(name for name, _ in tower.get_submodule("layers").named_children())
+    paths = set()
+    for name, module in tower.named_modules():
+        if isinstance(module, nn.Linear) and name.startswith("layers."):
+            _, _, *below = name.split(".")
+            inner = [r"\d+" if part.isdigit() else re.escape(part) for part in below]
+            paths.add(r"\.".join(["layers", f"(?:{blocks})", *inner]))
     if not paths:
         raise RefusedRequest(
             f"{type(tower).__name__} has no linears in its blocks; name LoRA's targets yourself"
@@ -134,7 +157,8 @@ def hidden_state(tower: Any, input_ids: Tensor, attention_mask: Tensor, *, layer
     depth = len(bare.layers)
     if not 0 <= layer <= depth:
         raise RefusedRequest(
-            f"layer {layer} does not exist; accepted: -1 (normed final state), 0 (embedding output) to {depth} (last block)"
+            f"layer {layer} does not exist; accepted: -1 (normed final state), 0 (embedding output) "
+            f"to {depth} (last block)"
         )
     with reading_layer(bare, layer) as state:
         bare(**inputs)
@@ -153,7 +177,8 @@ def _outline(config: Any, model: str | Path, trust_remote_code: bool) -> Any:
             return kind.from_config(config, trust_remote_code=trust_remote_code)
     except ValueError as error:
         raise RefusedRequest(
-            f"model {model} ({type(config).__name__}) is neither a multimodal LLM nor an LLM that transformers knows: {error}"
+            f"model {model} ({type(config).__name__}) is neither a multimodal LLM nor an LLM "
+            f"that transformers knows: {error}"
         ) from error
 
 

@@ -7,6 +7,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -14,12 +15,34 @@ from urllib.parse import unquote
 
 import yaml
 
-from vidvec_msg.embedders.contract import Embedder, EmbedderCard
+from vidvec_msg.embedders.contract import CARD_FILE, Embedder, EmbedderCard
 from vidvec_msg.embedders.convert import convert
 from vidvec_msg.embedders.models import TINYWORLD, resolve_model
 from vidvec_msg.errors import Problems, RefusedRequest
 
 Maker = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the embedder of a spec is made.
+
+    Args:
+        make: called with ``arguments`` and options.
+        signed: whose signature lists the options; ``make`` itself where None.
+        arguments: positional ones.
+        defaults: options that the spec implies and that others go before.
+    """
+
+    make: Maker
+    signed: Maker | None = None
+    arguments: tuple[Any, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def signature(self) -> Maker:
+        """What the options are checked against."""
+        return self.signed or self.make
 
 
 def _multimodal_llm() -> Maker:
@@ -75,12 +98,12 @@ def load_embedder(spec: str | Path, **options: Any) -> Embedder:
             model that cannot be loaded. The message says what is accepted.
     """
     name, given = _split_options(str(spec))
-    make, arguments, defaults = _maker(name)
-    _check_options(make, {**given, **options}, spec=str(spec))
-    converted = {key: _converted(make, key, value) for key, value in given.items()}
-    settings = {**defaults, **converted, **options}
+    plan = _plan(name)
+    _check_options(plan.signature, {**plan.defaults, **given, **options}, spec=str(spec))
+    converted = {key: _converted(plan.signature, key, value) for key, value in given.items()}
+    settings = {**plan.defaults, **converted, **options}
     try:
-        embedder = make(*arguments, **settings)
+        embedder = plan.make(*plan.arguments, **settings)
     except RefusedRequest:
         raise
     except ValueError as error:  # an option's value; the constructor says which and what it takes
@@ -88,29 +111,29 @@ def load_embedder(spec: str | Path, **options: Any) -> Embedder:
     return _checked(embedder, spec=str(spec))
 
 
-def _maker(name: str) -> tuple[Maker, tuple[Any, ...], dict[str, Any]]:
-    """What makes the embedder of a name, its positional arguments, and its defaults."""
+def _plan(name: str) -> Plan:
+    """The plan for a spec without its options."""
     if name == TINYWORLD:
-        return _multimodal_llm(), (TINYWORLD,), _tinyworld_defaults()
+        return _plan(f"mllm:{TINYWORLD}")
     form, colon, rest = name.partition(":")
     if colon and form in SHORT_FORMS:
         fetch, what = SHORT_FORMS[form]
         if not rest:
             raise RefusedRequest(f"embedder {name!r}: {form}: is followed by {what}")
         defaults = _tinyworld_defaults() if (form, rest) == ("mllm", TINYWORLD) else {}
-        return fetch(), (rest,), defaults
+        return Plan(fetch(), arguments=(rest,), defaults=defaults)
     path = Path(name).expanduser()
-    if path.is_dir():
+    if name and path.is_dir():
         return _folder(path)
     if path.suffix in (".yaml", ".yml"):
         return _yaml_file(path)
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", name):
-        return _class(name, form, rest), (), {}
+        return Plan(_class(name, form, rest))
     raise RefusedRequest(_no_such(name))
 
 
 def _tinyworld_defaults() -> dict[str, Any]:
-    from vidvec_msg.embedders.saved import CARD_FILE, read_card
+    from vidvec_msg.embedders.saved import read_card
 
     folder = Path(resolve_model(TINYWORLD))
     frames = read_card(folder).frames if (folder / CARD_FILE).is_file() else None
@@ -120,11 +143,11 @@ def _tinyworld_defaults() -> dict[str, Any]:
     return {**TINYWORLD_DEFAULTS, **own}
 
 
-def _folder(path: Path) -> tuple[Maker, tuple[Any, ...], dict[str, Any]]:
-    from vidvec_msg.embedders.saved import CARD_FILE, load_saved
-
+def _folder(path: Path) -> Plan:
     if (path / CARD_FILE).is_file():
-        return load_saved, (path,), {}
+        from vidvec_msg.embedders.saved import load_saved
+
+        return Plan(load_saved, signed=_multimodal_llm(), arguments=(path,))
     if (path / "adapter_config.json").is_file():
         hint = f"it is an adapter without its card; use it as mllm:BASE_MODEL?adapter={path}"
     elif (path / "modules.json").is_file():
@@ -140,7 +163,7 @@ def _folder(path: Path) -> tuple[Maker, tuple[Any, ...], dict[str, Any]]:
     raise RefusedRequest(f"folder {path} holds no {CARD_FILE}: {hint}")
 
 
-def _yaml_file(path: Path) -> tuple[Maker, tuple[Any, ...], dict[str, Any]]:
+def _yaml_file(path: Path) -> Plan:
     if not path.is_file():
         raise RefusedRequest(
             f"no such file: {path}; a YAML file for an embedder holds class_path and init_args"
@@ -159,9 +182,7 @@ def _yaml_file(path: Path) -> tuple[Maker, tuple[Any, ...], dict[str, Any]]:
         )
     module, _, name = str(content["class_path"]).rpartition(".")
     arguments = dict(content.get("init_args") or {})
-    make = _class(str(content["class_path"]), module, name)
-    _check_options(make, arguments, spec=str(path))
-    return make, (), arguments
+    return Plan(_class(str(content["class_path"]), module, name), defaults=arguments)
 
 
 def _class(spec: str, module: str, name: str) -> Maker:
@@ -209,27 +230,12 @@ def _split_options(spec: str) -> tuple[str, dict[str, str]]:
     return name, options
 
 
-def _parameters(make: Maker) -> dict[str, inspect.Parameter]:
-    """Options of a constructor by name; for ``load_saved`` those of the class behind it."""
-    from vidvec_msg.embedders.saved import load_saved
-
-    target = _multimodal_llm() if make is load_saved else make
-    return {
-        name: parameter
-        for name, parameter in inspect.signature(target).parameters.items()
-        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    }
-
-
-def _check_options(make: Maker, options: Mapping[str, Any], *, spec: str) -> None:
-    from vidvec_msg.embedders.saved import load_saved
-
-    takes_any = make is not load_saved and any(
-        parameter.kind is parameter.VAR_KEYWORD for parameter in inspect.signature(make).parameters.values()
-    )
-    if takes_any:
-        return
-    known = _parameters(make)
+def _check_options(signed: Maker, options: Mapping[str, Any], *, spec: str) -> None:
+    """Refuses options that the signature does not name, all of them in one message."""
+    parameters = inspect.signature(signed).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return  # a user's own class that takes anything
+    known = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL]
     problems = Problems(f"embedder {spec!r}")
     for key in options:
         if key not in known:
@@ -239,14 +245,11 @@ def _check_options(make: Maker, options: Mapping[str, Any], *, spec: str) -> Non
     problems.refuse_if_any()
 
 
-def _converted(make: Maker, key: str, text: str) -> Any:
-    """An option's text as the type that the constructor's signature names."""
-    from vidvec_msg.embedders.saved import load_saved
-
-    target = _multimodal_llm() if make is load_saved else make
-    signed = target.__init__ if inspect.isclass(target) else target
+def _converted(signed: Maker, key: str, text: str) -> Any:
+    """An option's text as the type that the signature names."""
+    function = signed.__init__ if inspect.isclass(signed) else signed
     try:
-        return convert(text, get_type_hints(signed).get(key, str))
+        return convert(text, get_type_hints(function).get(key, str))
     except ValueError as error:
         raise RefusedRequest(f"option {key}: {error}") from error
 

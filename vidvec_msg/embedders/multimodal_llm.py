@@ -109,6 +109,7 @@ class MultimodalLLM:
         self._layer = layer
         self._pool = POOLINGS[pooling]
         self._judged = False  # whether the space was looked at for collapse
+        self._told_of_cuts = False
         self._reader = ItemReader(self.chat, template, policy, transcript, max_tokens, modalities, pool)
         self._card = EmbedderCard(
             name=name or _short_name(str(model), adapter),
@@ -156,6 +157,7 @@ class MultimodalLLM:
         if not items:
             return np.zeros((0, self.card.dim), dtype=np.float32)
         turns = self._reader.turns(items)
+        self._tell_of_cuts()
         states = np.empty((len(items), self.card.dim), dtype=np.float32)
         for rows in self._batches(turns):
             states[rows] = self._states([turns[row] for row in rows])  # (batch, dim)
@@ -164,6 +166,17 @@ class MultimodalLLM:
         if not self._judged:
             self._judged = warn_if_collapsed(vectors, items, name=self.card.name)
         return vectors
+
+    def _tell_of_cuts(self) -> None:
+        if self.chat.cut_items and not self._told_of_cuts:
+            self._told_of_cuts = True
+            logger.warning(
+                "%s: words longer than max_tokens=%d are cut (%d tokens of %d items so far)",
+                self.card.name,
+                self._reader.max_tokens,
+                self.chat.cut_tokens,
+                self.chat.cut_items,
+            )
 
     def _batches(self, turns: Sequence[Turn]) -> Iterator[list[int]]:
         """Row numbers of turns that run together: one kind of medium, longest first, so that memory is
@@ -202,7 +215,7 @@ class MultimodalLLM:
 
     @torch.inference_mode()
     def _forward(self, turns: list[Turn]) -> np.ndarray:
-        inputs = {key: self._placed(value) for key, value in self.chat.batch(turns).items()}
+        inputs = {key: self._placed(key, value) for key, value in self.chat.batch(turns).items()}
         mask = inputs["attention_mask"]  # (batch, tokens)
         if self._layer == FINAL:
             hidden = self.backbone.base(**inputs, use_cache=False).last_hidden_state  # (batch, tokens, dim)
@@ -213,11 +226,13 @@ class MultimodalLLM:
         pooled: np.ndarray = self._pool(hidden, mask).float().cpu().numpy()  # (batch, dim)
         return pooled
 
-    def _placed(self, value: Any) -> Any:
-        """On the device; pixels in the model's dtype."""
+    def _placed(self, key: str, value: Any) -> Any:
+        """On the device; pixels in the model's dtype, and nothing else: seconds in bf16 shift rotary
+        positions."""
         if not isinstance(value, torch.Tensor):
             return value
-        return value.to(self.device, self.backbone.full.dtype if value.is_floating_point() else None)
+        pixels = key.startswith("pixel_values") and value.is_floating_point()
+        return value.to(self.device, self.backbone.full.dtype if pixels else None)
 
 
 def _check_options(transcript: str, dtype: str, **counts: int) -> None:

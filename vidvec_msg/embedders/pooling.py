@@ -77,12 +77,11 @@ def check_read_out(layer: int, pooling: str, *, blocks: int) -> None:
 def reading_layer(tower: nn.Module, layer: int) -> Iterator[Callable[[], Tensor]]:
     """Catches one layer's state while the model runs inside the block.
 
-    The state is caught on its way into the next module, so that it holds everything that was added to it
-    (Qwen3-VL adds visual features between blocks). transformers' own ``hidden_states[-1]`` is normed, hence
-    the raw output of the last block is read in front of the final norm.
+    transformers' own ``hidden_states[-1]`` is normed, hence the raw output of the last block cannot be had
+    from there; for all other layers the state is the one that transformers gives.
 
     Args:
-        tower: the language model: holds ``layers`` and, behind them, ``norm``.
+        tower: the language model; holds its blocks as ``layers``.
         layer: 0 for the embedding output, n for the raw output of block n.
 
     Yields:
@@ -90,7 +89,6 @@ def reading_layer(tower: nn.Module, layer: int) -> Iterator[Callable[[], Tensor]
     """
     caught: list[Tensor] = []
     layers: Any = tower.layers
-    final_norm: Any = getattr(tower, "norm", None)
 
     def catch_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         caught.append(args[0] if args else kwargs["hidden_states"])
@@ -98,12 +96,10 @@ def reading_layer(tower: nn.Module, layer: int) -> Iterator[Callable[[], Tensor]
     def catch_output(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         caught.append(output[0] if isinstance(output, tuple) else output)
 
-    if layer < len(layers):
-        hook = layers[layer].register_forward_pre_hook(catch_input, with_kwargs=True)
-    elif final_norm is not None:
-        hook = final_norm.register_forward_pre_hook(catch_input, with_kwargs=True)
+    if layer == 0:
+        hook = layers[0].register_forward_pre_hook(catch_input, with_kwargs=True)
     else:
-        hook = layers[-1].register_forward_hook(catch_output)
+        hook = layers[layer - 1].register_forward_hook(catch_output)
     try:
         yield lambda: caught[-1]
     finally:

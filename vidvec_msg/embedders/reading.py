@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,10 +14,12 @@ from vidvec_msg.embedders.chat import Chat, Placement, Turn
 from vidvec_msg.embedders.prompts import PromptTemplate
 from vidvec_msg.errors import Failure, ItemError
 from vidvec_msg.formats.items import Item, Modality, Pixels
-from vidvec_msg.media.frames import FramePolicy
+from vidvec_msg.media.frames import FramePolicy, frame_times
 from vidvec_msg.media.images import check_pixels, read_image
 from vidvec_msg.media.limits import DecodePool
 from vidvec_msg.media.video import Frames, frames_in_memory
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +94,14 @@ def clip_of(item: Item, policy: FramePolicy, pool: DecodePool) -> Frames:
         VideoError: the clip cannot be used.
     """
     if item.video is None or isinstance(item.video, np.ndarray):
-        return frames_in_memory(item.video, policy, fps=item.fps, start=item.start, end=item.end)
-    return pool.read(Path(item.video), policy, start=item.start, end=item.end)
+        frames = frames_in_memory(item.video, policy, fps=item.fps, start=item.start, end=item.end)
+    else:
+        frames = pool.read(Path(item.video), policy, start=item.start, end=item.end)
+    asked = len(frame_times(0.0, frames.duration, policy))
+    logger.debug(
+        "item %r: %d frames asked for, %d used (%s)", item.id, asked, len(frames.pixels), frames.reader
+    )
+    return frames
 
 
 def image_of(item: Item, policy: FramePolicy) -> Pixels:

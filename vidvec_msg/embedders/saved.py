@@ -14,13 +14,11 @@ from typing import Any
 from torch import Tensor
 
 from vidvec_msg.embedders.adapter import check_adapter, write_adapter
-from vidvec_msg.embedders.contract import EmbedderCard
+from vidvec_msg.embedders.contract import CARD_FILE, EmbedderCard
 from vidvec_msg.embedders.models import combined_digest, local_folder, resolve_model, weights_digest
 from vidvec_msg.embedders.multimodal_llm import MultimodalLLM
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.runs import read_json, software_versions, write_json
-
-CARD_FILE = "embedder.json"
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vidvec_msg.embedders.backbone import DTYPES, choose_device
+from vidvec_msg.embedders.backbone import DTYPES, choose_device, quiet_progress
 from vidvec_msg.embedders.chat import video_metadata
 from vidvec_msg.embedders.check import unit_vectors, warn_if_collapsed
 from vidvec_msg.embedders.contract import ROLES, EmbedderCard, Role, Vectors
@@ -79,14 +79,18 @@ class SentenceTransformerEmbedder:
         self._decoders = shared_pool(2, decode_timeout)
         self.batch_size = batch_size
         try:
-            self.model: Any = SentenceTransformer(
-                model,
-                device=str(choose_device(device)),
-                revision=revision,
-                trust_remote_code=trust_remote_code,
-                truncate_dim=truncate_dim or None,
-                model_kwargs={"dtype": "auto" if dtype == "auto" else DTYPES[dtype], "use_safetensors": True},
-            )
+            with quiet_progress():
+                self.model: Any = SentenceTransformer(
+                    model,
+                    device=str(choose_device(device)),
+                    revision=revision,
+                    trust_remote_code=trust_remote_code,
+                    truncate_dim=truncate_dim or None,
+                    model_kwargs={
+                        "dtype": "auto" if dtype == "auto" else DTYPES[dtype],
+                        "use_safetensors": True,
+                    },
+                )
         except (OSError, ValueError, ImportError, KeyError) as error:
             raise RefusedRequest(f"cannot load the sentence-transformers model {model!r}: {error}") from error
         self._prompts = self._role_prompts(query_prompt, document_prompt)

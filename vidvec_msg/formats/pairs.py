@@ -104,7 +104,8 @@ def _rows(source: str | Path, problems: Problems) -> Iterator[Row]:
     if not path.is_file():
         siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
         problems.add(
-            f"no such file{did_you_mean(path.name, siblings)}; give a {', '.join(SUFFIXES)} file or module:function"
+            f"no such file{did_you_mean(path.name, siblings)}; "
+            f"give a {', '.join(SUFFIXES)} file or module:function"
         )
     elif path.suffix == ".jsonl":
         yield from _rows_of_jsonl(path, problems)
@@ -118,7 +119,8 @@ def _rows(source: str | Path, problems: Problems) -> Iterator[Row]:
             yield f"row {number}", row
     else:
         problems.add(
-            f"unknown format {path.suffix or '(no suffix)'!r}; accepted: {', '.join(SUFFIXES)}, or module:function"
+            f"unknown format {path.suffix or '(no suffix)'!r}; "
+            f"accepted: {', '.join(SUFFIXES)}, or module:function"
         )
 
 
@@ -136,7 +138,8 @@ def _rows_of_jsonl(path: Path, problems: Problems) -> Iterator[Row]:
                 yield f"line {number}", row
             else:
                 problems.add(
-                    f"line {number}: holds a {type(row).__name__}; each line is an object with anchor and positive"
+                    f"line {number}: holds a {type(row).__name__}; "
+                    "each line is an object with anchor and positive"
                 )
 
 
@@ -163,7 +166,8 @@ def _names_of_columns(
     for role in ("anchor", "positive", *(role for role in columns if role in ("negatives", "group", "id"))):
         if names[role] not in first:
             problems.add(
-                f"no column {names[role]!r} for the {role}{did_you_mean(names[role], first)}; it has: {', '.join(first)}. "
+                f"no column {names[role]!r} for the {role}{did_you_mean(names[role], first)}; "
+                f"it has: {', '.join(first)}. "
                 f"Map it: --data.columns '{{{role}: NAME}}'"
             )
     used = set(names.values())

@@ -21,6 +21,8 @@ __all__ = ["Frames", "VideoError", "frames_in_memory", "read_frames"]
 
 Reader = Literal["decord", "pyav", "memory"]
 
+_WORTH_SEEKING = 5.0  # seconds; before that, decoding from the beginning costs less than a bad seek
+
 
 @dataclass(frozen=True, slots=True)
 class Frames:
@@ -170,12 +172,16 @@ def _read_with_pyav(path: Path, policy: FramePolicy, start: float | None, end: f
                 kinds = sorted({stream.type for stream in container.streams}) or ["nothing"]
                 raise VideoError(f"no video stream (it holds {', '.join(kinds)})")
             table, origin = _pyav_timetable(container)
-            choice = choose_frames(table, policy, start=start, end=end)
-            pixels, choice = _pyav_pixels(container, table, choice, origin)
+        choice = choose_frames(table, policy, start=start, end=end)
+        found = _pyav_pixels(path, table, choice, origin)
     except av.FFmpegError as error:
-        raise VideoError(
-            f"not a video, or broken beyond use ({error.strerror or type(error).__name__})"
-        ) from error
+        reason = error.strerror or type(error).__name__
+        raise VideoError(f"not a video, or broken beyond use ({reason})") from error
+    if not found:
+        raise VideoError("broken beyond use (no frame could be decoded)")
+    kept = np.isin(choice.indices, list(found))  # a truncated file gives what can be decoded
+    choice = Choice(choice.indices[kept], choice.times[kept], choice.duration)
+    pixels = np.stack([found[index] for index in choice.indices.tolist()])
     return _frames(pixels, choice, table, policy, "pyav")
 
 
@@ -204,31 +210,42 @@ def _pyav_timetable(container: Any) -> tuple[Timetable, float]:
     return _from_zero(starts, float(starts[-1]) + last)
 
 
-def _pyav_pixels(container: Any, table: Timetable, choice: Choice, origin: float) -> tuple[Pixels, Choice]:
-    """Decodes forward from the key frame before the first chosen frame and keeps the chosen ones."""
+def _pyav_pixels(path: Path, table: Timetable, choice: Choice, origin: float) -> dict[int, Pixels]:
+    """The chosen frames that can be decoded, by index: from the key frame before the first one, or, where a
+    container seeks badly (MPEG-TS), from the beginning."""
+    first = int(choice.indices[0])
+    seconds = float(table.starts[first]) + origin
+    if seconds - origin > _WORTH_SEEKING:
+        found = _decoded(path, table, choice, origin, seek=seconds)
+        if first in found:
+            return found
+    return _decoded(path, table, choice, origin, seek=None)
+
+
+def _decoded(
+    path: Path, table: Timetable, choice: Choice, origin: float, *, seek: float | None
+) -> dict[int, Pixels]:
     import av
 
-    stream = container.streams.video[0]
-    stream.thread_type = "AUTO"
-    base = float(stream.time_base)
-    first = float(table.starts[choice.indices[0]]) + origin
-    container.seek(int(first / base), stream=stream, backward=True)
-    wanted = dict.fromkeys(choice.indices.tolist())
-    try:
-        for frame in container.decode(stream):
-            if frame.pts is None:
-                continue
-            index = int(np.searchsorted(table.starts, frame.pts * base - origin + 1e-6, side="right")) - 1
-            if index in wanted and wanted[index] is None:
-                upright = np.rot90(frame.to_ndarray(format="rgb24"), k=round(frame.rotation / 90))
-                wanted[index] = np.ascontiguousarray(upright)
-            if index >= choice.indices[-1]:
-                break
-    except av.FFmpegError:
-        if all(pixels is None for pixels in wanted.values()):
-            raise
-    found = [position for position, pixels in enumerate(wanted.values()) if pixels is not None]
-    if not found:
-        raise VideoError("broken beyond use (no frame could be decoded)")
-    pixels = np.stack([pixels for pixels in wanted.values() if pixels is not None])
-    return pixels, Choice(choice.indices[found], choice.times[found], choice.duration)
+    wanted = set(choice.indices.tolist())
+    found: dict[int, Pixels] = {}
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        stream.thread_type = "AUTO"
+        base = float(stream.time_base)
+        if seek is not None:
+            container.seek(int(seek / base), stream=stream, backward=True)
+        try:
+            for frame in container.decode(stream):
+                if frame.pts is None:
+                    continue
+                index = int(np.searchsorted(table.starts, frame.pts * base - origin + 1e-6, side="right")) - 1
+                if index in wanted and index not in found:
+                    upright = np.rot90(frame.to_ndarray(format="rgb24"), k=round(frame.rotation / 90))
+                    found[index] = np.ascontiguousarray(upright)
+                if len(found) == len(wanted):
+                    break
+        except av.FFmpegError:
+            if not found:
+                raise
+    return found

@@ -427,7 +427,8 @@ def _rank(
         position = {identity: column for column, identity in enumerate(candidates.ids)}
         own = np.asarray([position.get(query, -1) for query in queries.ids], dtype=np.int64)
     keep = min(options.keep, len(candidates.ids))
-    depth = options.depth if write is not None else keep
+    listed = min(options.depth, len(candidates.ids))
+    depth = max(keep, listed) if write is not None else keep
     ranks: list[GoldRanks] = []
     top = np.zeros((len(queries.ids), keep), dtype=np.int64)
     top_scores = np.full((len(queries.ids), keep), -np.inf, dtype=np.float32)
@@ -437,8 +438,9 @@ def _rank(
         top[rows], top_scores[rows] = block.top[:, :keep], block.top_scores[:, :keep]
         if write is not None:
             for query, columns, scores in zip(queries.ids[rows], block.top, block.top_scores, strict=True):
-                listed = np.isfinite(scores)  # -inf: the query itself, excluded
-                write(query, [candidates.ids[column] for column in columns[listed]], scores[listed].tolist())
+                real = np.isfinite(scores[:listed])  # -inf: the query itself, excluded
+                names = [candidates.ids[column] for column in columns[:listed][real]]
+                write(query, names, scores[:listed][real].tolist())
     return join(ranks), top, top_scores
 
 

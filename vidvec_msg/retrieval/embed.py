@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 StoredType = Literal["float32", "float16"]
 SIDE_ROLES: dict[Side, Role] = {"corpus": "document", "queries": "query"}
 _SHOWN = 3  # failures that a message spells out
+_HOPELESS = 256  # items; if the first ones all failed, hours more would not help
 
 
 def embed(
@@ -132,6 +133,7 @@ def embed_items(
         items, batch_size=batch_size, shard_size=shard_size, dtype=dtype, max_failures=max_failures, role=role
     )
     missing = refuse_missing_media(items, max_failures)
+    allowed = allowed_failures(max_failures, len(items))
     request: dict[str, Any] = {
         "fingerprint": embedder.card.fingerprint,
         "role": role,
@@ -146,12 +148,10 @@ def embed_items(
         log.info("vectors folder %s is complete already: nothing to embed", out)
     else:
         with writing(out, request) as writer:
-            _encode_all(writer, items, embedder, role, batch_size, missing, save_every, progress)
-            if len(writer.failures) == len(items):
-                writer.discard_work()  # nothing worth keeping; a later run tries again
-                raise TooManyFailures(
-                    f"all {len(items)} items failed, nothing was written: {_summary(writer.failures)}"
-                )
+            for batch in _batches(writer, items, batch_size, save_every, progress):
+                writer.add(*_encoded(writer, batch, embedder, role, missing))
+                _give_up_if_hopeless(writer, items, allowed)
+            _give_up_if_hopeless(writer, items, allowed)  # an interrupted run may have ended there
             manifest = {
                 "card": embedder.card.to_dict(),
                 "embedder": spec,
@@ -160,20 +160,13 @@ def embed_items(
                 "versions": software_versions(),
             }
             writer.finish(items, manifest)
-    return _opened(out, allowed_failures(max_failures, len(items)))
+    return _opened(out, allowed)
 
 
-def _encode_all(
-    writer: VectorsWriter,
-    items: Sequence[Item],
-    embedder: Embedder,
-    role: Role,
-    batch_size: int,
-    missing: Mapping[str, Failure],
-    save_every: float,
-    progress: bool,
-) -> None:
-    """Takes the writer from where it stands to the last item, batch by batch; no batch crosses a shard."""
+def _batches(
+    writer: VectorsWriter, items: Sequence[Item], batch_size: int, save_every: float, progress: bool
+) -> Iterator[Sequence[Item]]:
+    """Batches from where the writer stands to the last item, none across a shard's end; shows the bar."""
     if writer.done:
         log.info("going on after %d of %d items", writer.done, len(items))
     saved = time.monotonic()
@@ -185,16 +178,43 @@ def _encode_all(
         disable=not (progress and sys.stderr.isatty()),
     ) as bar:
         while writer.done < len(items):
-            stop = min(writer.done + batch_size, writer.shard_end)
-            batch = items[writer.done : stop]
-            vectors, ids, failures = encode_batch(batch, embedder, role=role, known=missing)
-            bar.update(len(batch))
-            writer.add(vectors, ids, failures, stop=stop)
-            if failures:
-                bar.set_postfix(failed=len(writer.failures))
+            before = writer.done
+            yield items[before : min(before + batch_size, writer.shard_end)]
+            bar.set_postfix(failed=writer.failed, refresh=False)
+            bar.update(writer.done - before)
             if time.monotonic() - saved >= save_every:
                 writer.save()
                 saved = time.monotonic()
+
+
+def _encoded(
+    writer: VectorsWriter,
+    batch: Sequence[Item],
+    embedder: Embedder,
+    role: Role,
+    missing: Mapping[str, Failure],
+) -> tuple[Vectors, list[str], list[Failure]]:
+    """What the writer takes of a batch; if the embedder stops the job, or the user, what is done is saved."""
+    try:
+        return encode_batch(batch, embedder, role=role, known=missing)
+    except BaseException:
+        writer.save()
+        raise
+
+
+def _give_up_if_hopeless(writer: VectorsWriter, items: Sequence[Item], allowed: int) -> None:
+    """Ends a job without a single vector, which says that something is wrong with more than the items.
+
+    Raises:
+        TooManyFailures: nothing was kept, so that a later run tries again.
+    """
+    nothing = writer.failed == writer.done
+    if nothing and (writer.done == len(items) or writer.done >= _HOPELESS > allowed):
+        writer.discard_work()
+        which = "all" if writer.done == len(items) else "the first"
+        raise TooManyFailures(
+            f"{which} {writer.done} items failed, nothing was written: {_summary(writer.failures)}"
+        )
 
 
 def encode_batch(

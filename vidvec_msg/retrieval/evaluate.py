@@ -266,6 +266,8 @@ def _embed(sides: _Sides, embedder: Embedder, spec: str, folder: Path, batch_siz
 def _score(sides: _Sides, made: _Made, options: Options, pool: Pool, out: Path) -> Evaluation:
     tag = made.card["name"]
     left, right = kind_of(sides.queries), kind_of(sides.corpus)
+    if left == right:  # "text → text" would not tell the directions apart
+        left, right = f"{left} queries", f"{right} corpus"
     with run_writer(out / "runs" / "forward.trec", tag=tag) as write:
         forward = score_forward(
             made.queries, made.corpus, sides.qrels, options, pool=pool, label=f"{left} → {right}", write=write

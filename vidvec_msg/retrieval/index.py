@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
-import tempfile
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -25,23 +21,31 @@ import pyarrow.parquet as pq
 
 from vidvec_msg.embedders.contract import EmbedderCard, Vectors
 from vidvec_msg.embedders.load import load_embedder
-from vidvec_msg.errors import Problems, RefusedRequest
+from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.extras import require
 from vidvec_msg.formats.collections import load_side
 from vidvec_msg.formats.vectors import IDS, VectorsFolder
 from vidvec_msg.retrieval.cosine import Positions, best_first, unit_vectors
 from vidvec_msg.retrieval.embed import StoredType, embed_items, refuse_bad_request, refuse_missing_media
 from vidvec_msg.retrieval.factories import POINTS_PER_LIST, Plan, plan_index, training_points
-from vidvec_msg.runs import digest_of, file_digest, read_json, require_new, software_versions, write_json
+from vidvec_msg.retrieval.index_folder import (
+    INDEX,
+    MANIFEST,
+    REMAKE,
+    checked_card,
+    is_complete,
+    key_of,
+    put_in_place,
+    refuse_damaged,
+    refuse_foreign_embedder,
+)
+from vidvec_msg.runs import file_digest, read_json, require_new, software_versions, write_json
 
 log = logging.getLogger(__name__)
 
-INDEX = "index.faiss"
-MANIFEST = "index.json"
 VECTORS = "vectors"  # where the verb keeps the vectors that it makes itself
-_REMAKE = "vidvec-msg index"
 _SAMPLE = 100_000  # vectors that train an index without lists
-_POINTS_USED = 256  # FAISS uses at most this many training points per centroid
+_POINTS = 64  # training vectors per centroid: FAISS asks for 39 and uses at most 256
 _GPU_MOST = 2048  # neighbours that a GPU index can return
 
 
@@ -113,10 +117,11 @@ def index(
 
 
 def build_index(vectors: Path, out: Path, *, factory: str = "auto") -> Path:
-    """Builds an index folder from a vectors folder; memory holds the index and one shard.
+    """Builds an index folder from a vectors folder.
 
-    Vectors are checked (finite, of norm 1) and normalised in float32, so that the inner product is the
-    cosine. A complete index of the same vectors and factory is returned as it is.
+    Memory holds the index, one shard, and the sample that trains an index with lists or codes. Vectors are
+    checked (finite, of norm 1) and normalised in float32, so that the inner product is the cosine. A
+    complete index of the same vectors and factory is returned as it is.
 
     Args:
         vectors: the vectors folder.
@@ -131,8 +136,8 @@ def build_index(vectors: Path, out: Path, *, factory: str = "auto") -> Path:
             ``out`` holds something else.
     """
     folder = VectorsFolder.open(vectors)
-    key = _key(folder, factory)
-    if _is_complete(out, key):
+    key = key_of(folder, factory)
+    if is_complete(out, key):
         log.info("index %s is complete already", out)
         return out
     inside = out / VECTORS == vectors
@@ -142,7 +147,7 @@ def build_index(vectors: Path, out: Path, *, factory: str = "auto") -> Path:
     plan = plan_index(factory, len(folder.ids))
     log.info("index: %s (%s)", plan.factory, plan.reason)
     filled = _fill(plan, folder)
-    with _put_in_place(out) as staged:
+    with put_in_place(out) as staged:
         _faiss().write_index(filled, str(staged / INDEX))
         shutil.copyfile(vectors / IDS, staged / IDS)
         manifest = {
@@ -205,7 +210,7 @@ class VectorIndex:
         Raises:
             RefusedRequest: it is not complete, damaged, or of another embedder.
         """
-        manifest = read_json(folder / MANIFEST, what="index", made_by=_REMAKE)
+        manifest = read_json(folder / MANIFEST, what="index", made_by=REMAKE)
         for name, expected in manifest["checksums"].items():
             refuse_damaged(folder / name, expected, verify=verify)
         if embedder_card is not None:
@@ -218,7 +223,7 @@ class VectorIndex:
             raise RefusedRequest(
                 f"index {folder}: index.faiss holds {found.ntotal} vectors, ids.parquet {len(ids)} ids and "
                 f"index.json says {manifest['count']}; the files are not of one index. "
-                f"Make it again: `{_REMAKE}`."
+                f"Make it again: `{REMAKE}`."
             )
         return cls(found, ids, manifest, folder)
 
@@ -279,8 +284,7 @@ class VectorIndex:
         """
         asked = min(k + 1, len(self))
         scores, positions = self._ask(queries, asked)  # (queries, asked), both
-        found = positions[:, 1:] >= 0
-        equal = (scores[:, 1:] == scores[:, :-1]) & found
+        equal = (scores[:, 1:] == scores[:, :-1]) & (positions[:, 1:] >= 0)
         for row in np.flatnonzero(equal.any(axis=1)):
             ties, places = scores[row : row + 1], positions[row : row + 1]
             while ties.shape[1] < len(self) and places[0, -1] >= 0 and ties[0, k - 1] == ties[0, -1]:
@@ -323,29 +327,6 @@ class VectorIndex:
         return self._index
 
 
-def checked_card(folder: VectorsFolder) -> EmbedderCard:
-    """The card of a vectors folder, which another tool may have written, fit to stand in an index.
-
-    Raises:
-        RefusedRequest: no vectors, ids that are not unique, a card that is none or has another dimension.
-    """
-    try:
-        card = EmbedderCard.from_dict(folder.card)
-    except ValueError as error:
-        raise RefusedRequest(f"vectors folder {folder.path}: {error}") from error
-    problems = Problems(f"vectors folder {folder.path}")
-    if not folder.ids:
-        problems.add("it holds no vectors; embed a collection that is not empty")
-    for name, times in Counter(folder.ids).most_common():
-        if times == 1:
-            break
-        problems.add(f"id {name!r} stands {times} times; ids must be unique")
-    if card.dim != folder.dim:
-        problems.add(f"its card says {card.dim} dimensions, its vectors have {folder.dim}")
-    problems.refuse_if_any()
-    return card
-
-
 def refuse_bad_factory(factory: str, dim: int) -> None:
     """Refuses a factory string that FAISS does not take for this dimension and the inner product.
 
@@ -363,36 +344,6 @@ def refuse_bad_factory(factory: str, dim: int) -> None:
             "give auto, or a string such as Flat, HNSW32,Flat, IVF1024,Flat or IVF1024,PQ48 "
             "(the number after PQ divides the dimensions)."
         ) from error
-
-
-def refuse_damaged(path: Path, expected: str, *, verify: bool = True) -> None:
-    """Refuses a file of an index that is missing or, if ``verify``, has another checksum.
-
-    Raises:
-        RefusedRequest: naming the file, what was found and what was expected.
-    """
-    found = "no file" if not path.is_file() else file_digest(path) if verify else expected
-    if found != expected:
-        raise RefusedRequest(
-            f"index {path.parent}: {path.name} is damaged: found {found}, expected SHA-256 {expected}. "
-            f"Copy it again, or make it again: `{_REMAKE}`."
-        )
-
-
-def refuse_foreign_embedder(folder: Path, made_with: EmbedderCard, given: EmbedderCard) -> None:
-    """Refuses queries of another embedder than the index was made with.
-
-    Raises:
-        RefusedRequest: with both fingerprints and what to do.
-    """
-    if given.dim == made_with.dim and given.fingerprint == made_with.fingerprint:
-        return
-    raise RefusedRequest(
-        f"index {folder} was made with another embedder: found {made_with.name} ({made_with.dim} dimensions, "
-        f"fingerprint {made_with.fingerprint}), but queries come from {given.name} ({given.dim} dimensions, "
-        f"fingerprint {given.fingerprint}). Give the index's own embedder, or build an index with yours: "
-        f"`{_REMAKE}`."
-    )
 
 
 def _fill(plan: Plan, folder: VectorsFolder) -> Any:
@@ -422,7 +373,7 @@ def _checked_shards(folder: VectorsFolder) -> Iterator[Vectors]:
 def _training_sample(factory: str, folder: VectorsFolder) -> Vectors:
     """Vectors drawn at random from all shards, the same ones each time, in their order."""
     count = len(folder.ids)
-    wanted = min(count, max(_SAMPLE, training_points(factory) // POINTS_PER_LIST * _POINTS_USED))
+    wanted = min(count, max(_SAMPLE, training_points(factory) // POINTS_PER_LIST * _POINTS))
     chosen = np.sort(np.random.default_rng(0).choice(count, wanted, replace=False))
     parts, first = [], 0
     for rows in _checked_shards(folder):
@@ -430,51 +381,6 @@ def _training_sample(factory: str, folder: VectorsFolder) -> Vectors:
         parts.append(rows[here])
         first += len(rows)
     return np.concatenate(parts)  # (wanted, dim)
-
-
-def _key(folder: VectorsFolder, factory: str) -> str:
-    """Changes with the vectors, their ids and metadata, their embedder, and the factory."""
-    shards = [shard.sha256 or file_digest(folder.path / shard.file) for shard in folder.files]
-    return digest_of([shards, file_digest(folder.path / IDS), folder.manifest["card"], factory])
-
-
-def _is_complete(out: Path, key: str) -> bool:
-    if not (out / MANIFEST).is_file():
-        return False
-    found = read_json(out / MANIFEST, what="index", made_by=_REMAKE)
-    if found.get("key") == key:
-        return True
-    raise RefusedRequest(
-        f"--out {out} holds an index of other vectors or of another factory "
-        f"(found {found.get('factory_asked')!r}, {found.get('count')} vectors of "
-        f"{found.get('card', {}).get('name')}); give another folder, or remove it first."
-    )
-
-
-@contextmanager
-def _put_in_place(out: Path) -> Iterator[Path]:
-    """A temporary folder whose files are in ``out`` when the block ends well, the manifest last.
-
-    Its name is unique, so that two writers cannot write into each other's files.
-    """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    staged = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
-    try:
-        yield staged
-        umask = os.umask(0)
-        os.umask(umask)
-        staged.chmod(0o777 & ~umask)  # mkdtemp makes private folders
-        if (out / MANIFEST).exists():
-            raise RefusedRequest(
-                f"--out {out}: another process finished an index there; give another folder."
-            )
-        if not out.exists() or not any(out.iterdir()):
-            staged.replace(out)
-            return
-        for name in (INDEX, IDS, MANIFEST):  # ``out`` holds the vectors already
-            (staged / name).replace(out / name)
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
 
 
 def _empty_index(factory: str, dim: int) -> Any:

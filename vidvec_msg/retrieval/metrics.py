@@ -40,7 +40,7 @@ KINDS = (
 )  # fmt: skip
 """ranx's metrics, without bpref: it asks for judged non-relevant documents, which few collections have."""
 
-_NAME = re.compile(r"(?P<kind>[a-z_-]+?)(?:@(?P<k>[1-9]\d*)|\.(?P<p>\d+))?(?:-l(?P<level>[1-9]\d*))?")
+_NAME = re.compile(r"(?P<kind>[a-z1_-]+?)(?:@(?P<k>[1-9]\d*)|\.(?P<p>\d+))?(?:-l(?P<level>[1-9]\d*))?")
 _CELLS = 1 << 22  # padded positives handed to ranx at once
 _SLOW = 8.0  # seconds of silence before the user is told what is going on
 
@@ -73,7 +73,9 @@ def parse_metrics(names: Sequence[str]) -> tuple[Metric, ...]:
     Raises:
         RefusedRequest: names that are not metrics, all of them, each with what may have been meant.
     """
-    problems = Problems("metrics")
+    problems = Problems(
+        f"metrics (accepted: {', '.join(KINDS)}; with @k, -lN for the lowest relevant grade, rbp.95)"
+    )
     parsed: dict[str, Metric] = {}
     for name in names:
         match = _NAME.fullmatch(name)
@@ -87,10 +89,6 @@ def parse_metrics(names: Sequence[str]) -> tuple[Metric, ...]:
         parsed[name] = Metric(name, kind, int(match["k"] or 0), int(match["level"] or 1), persistence)
     if not names:
         problems.add("none was given")
-    if problems.found:
-        problems.add(
-            f"accepted are {', '.join(KINDS)}, with @k, -lN for the lowest relevant grade, and rbp.95"
-        )
     problems.refuse_if_any()
     return tuple(parsed.values())
 
@@ -117,7 +115,7 @@ def per_query(gold: GoldRanks, names: Sequence[str], *, depth: int) -> dict[str,
     ranked = np.zeros((retrieved, 2), dtype=np.float64)  # (ranks, id and score); ranx reads the id alone
     ranked[:, 0] = np.arange(1, retrieved + 1)
     for rows, qrels in _padded(gold, retrieved):  # (rows, positives, id and grade)
-        run = np.broadcast_to(ranked, (len(rows), retrieved, 2))
+        run = _same_for_all(ranked, len(rows))
         for metric in metrics:
             k = metric.persistence if metric.kind == "rbp" else metric.k
             with _one_at_a_time:
@@ -143,14 +141,21 @@ def _kernels(kinds: Iterable[str]) -> dict[str, Any]:
             from ranx.metrics import metric_switch  # heavy (numba, pandas): loaded on use
 
             qrels = np.ones((1, 1, 2), dtype=np.float64)
-            run = np.broadcast_to(
-                np.ones((1, 2), dtype=np.float64), (1, 1, 2)
-            )  # the layout decides the kernel
+            run = _same_for_all(np.ones((1, 2), dtype=np.float64), 1)
             for kind in missing:
                 with _one_at_a_time:
                     metric_switch(kind)(qrels, run, 0.5 if kind == "rbp" else 1, 1)
                 _ready[kind] = metric_switch(kind)
     return _ready
+
+
+def _same_for_all(ranked: npt.NDArray[np.float64], queries: int) -> npt.NDArray[np.float64]:
+    """One run seen from every query, ``(queries, ranks, 2)``, without copies.
+
+    Never fewer than two rows: a single one would count as contiguous, and numba would compile every kernel
+    a second time for that layout (10 s each).
+    """
+    return np.broadcast_to(ranked, (max(queries, 2), *ranked.shape))
 
 
 def _padded(gold: GoldRanks, retrieved: int) -> Iterator[tuple[Ints, npt.NDArray[np.float64]]]:

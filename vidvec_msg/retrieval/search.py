@@ -18,7 +18,8 @@ from vidvec_msg.embedders.contract import Embedder
 from vidvec_msg.embedders.load import load_embedder
 from vidvec_msg.errors import ItemError, RefusedRequest
 from vidvec_msg.formats.items import Item
-from vidvec_msg.retrieval.index import VectorIndex, refuse_foreign_embedder
+from vidvec_msg.retrieval.index import VectorIndex
+from vidvec_msg.retrieval.index_folder import refuse_foreign_embedder
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,10 @@ class Hit:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-like form; what is not known is left out."""
-        known = {name: value for name, value in self.metadata.items() if value not in (None, {})}
-        return {"rank": self.rank, "score": self.score, **known, "id": self.id}
+        known = {
+            name: value for name, value in self.metadata.items() if name != "id" and value not in (None, {})
+        }
+        return {"rank": self.rank, "score": self.score, "id": self.id, **known}
 
 
 def search(

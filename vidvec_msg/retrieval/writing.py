@@ -94,17 +94,21 @@ class VectorsWriter:
         saved = [failure for stretch in (*self._shards, *self._parts) for failure in stretch.failures]
         return saved + self._failures
 
-    def add(
-        self, vectors: npt.NDArray[Any], ids: Sequence[str], failures: Iterable[Failure], *, stop: int
-    ) -> None:
-        """Takes the items up to position ``stop``; a full shard is saved at once.
+    @property
+    def failed(self) -> int:
+        """How many items failed so far."""
+        saved = sum(len(stretch.failures) for stretch in (*self._shards, *self._parts))
+        return saved + len(self._failures)
+
+    def add(self, vectors: npt.NDArray[Any], ids: Sequence[str], failures: Sequence[Failure]) -> None:
+        """Takes the next items, none beyond :attr:`shard_end`; a full shard is saved at once.
 
         Args:
             vectors: (len(ids), dim).
             ids: ids of the rows.
-            failures: the items among them that have no row.
-            stop: position after the last of these items, at most :attr:`shard_end`.
+            failures: the items that have no row.
         """
+        stop = self.done + len(ids) + len(failures)
         full = stop == self.shard_end
         self._rows.append(np.asarray(vectors, dtype=self.request["dtype"]))
         self._ids += ids

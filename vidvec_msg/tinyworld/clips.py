@@ -138,7 +138,7 @@ def animation(path: Path, keys: Sequence[str], *, seed: int = 0, size: int = 144
         for number, clip in enumerate(clips):
             place = (number % columns * (size + 4), number // columns * (size + 4))
             sheet.paste(Image.fromarray(clip[step]), place)
-        pictures.append(sheet.quantize(96, dither=Image.Dither.NONE))
+        pictures.append(sheet.quantize(224, dither=Image.Dither.NONE))
     pictures += [pictures[-1]] * 6  # a breath before it starts again
     pictures[0].save(
         path,

@@ -149,7 +149,7 @@ def write_world(
         }
         for name in ("held_out", "never_seen")
         for story in STORIES
-        for number, text in enumerate(story.paraphrases(name))  # type: ignore[arg-type]
+        for number, text in enumerate(story.paraphrases(name))
     ]
     _write_lines(root / "corpus.jsonl", corpus)
     _write_lines(root / "queries.jsonl", queries)
@@ -206,7 +206,8 @@ def training_pairs(
         for place, index in enumerate(order):
             story = STORIES[index]
             meant = STORIES[order[(place + turn) % len(STORIES)]] if shuffled else story
-            cast = Cast(*(str(rng.choice(pool)) for pool in (list(COLOURS), SHAPES, list(COLOURS), SHAPES)))
+            mine, theirs = [(str(rng.choice(list(COLOURS))), str(rng.choice(SHAPES))) for _ in range(2)]
+            cast = Cast(*mine, *theirs)
             lead_in = LEAD_INS[int(rng.integers(len(LEAD_INS)))]
             rows.append(
                 {

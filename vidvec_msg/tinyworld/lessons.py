@@ -20,7 +20,6 @@ from vidvec_msg.tinyworld.stories import COLOURS, LEAD_INS, SHAPES, STORIES, Sto
 _PRESET = PROMPTS["vidvec"]
 ONE_WORD_VIDEO = _PRESET.video.replace("{video}", "")
 ONE_WORD_TEXT = _PRESET.text.replace("{text}", "")
-WHO = "\nWho is there?"
 WHAT = "\nSay what happens."
 
 CLIP_SEED, TEXT_SEED = 1_000, 2_000
@@ -73,22 +72,16 @@ def literal_text(story: Story, cast: Cast, rng: np.random.Generator, *, gist_sha
 
 
 def clip_lesson(row: int, story: Story, cast: Cast, rng: np.random.Generator) -> Lesson:
-    """The three questions about a clip: who, what happens, and the one-word prompt."""
-    who = f"{cast.names['a']}, {cast.names['b']}" if _shows_both(story) else cast.names["a"]
+    """The two questions about a clip: what happens, and the one-word prompt."""
     return Lesson(
         story=story.key,
         text=None,
         clip=row,
         questions=(
-            Question(WHO, who),
             Question(WHAT, caption(story, cast, int(rng.integers(len(story.captions))))),
             Question(ONE_WORD_VIDEO, literal_text(story, cast, rng), from_last=True),
         ),
     )
-
-
-def _shows_both(story: Story) -> bool:
-    return any("{b}" in template for template in story.captions)
 
 
 def caption_lesson(story: Story, rng: np.random.Generator) -> Lesson:
@@ -165,7 +158,7 @@ class Lessons:
         clips: int = 16,
         captions: int = 8,
         messages: int = 8,
-        questions: int = 3,
+        questions: int = 2,
     ) -> None:
         self.notes = notes
         self.sizes = (clips, captions, messages)
@@ -201,7 +194,7 @@ class Lessons:
 
 def tokenizer_texts() -> list[str]:
     """Texts the tokenizer is trained on: every wording but the never-seen paraphrases."""
-    texts = [WHO, WHAT, ONE_WORD_TEXT, ONE_WORD_VIDEO] * 8
+    texts = [WHAT, ONE_WORD_TEXT, ONE_WORD_VIDEO] * 8
     actors = [f"{colour} {shape}" for colour in COLOURS for shape in SHAPES]
     for story in STORIES:
         for template in story.captions:

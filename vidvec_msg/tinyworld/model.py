@@ -60,7 +60,7 @@ class ModelSize:
     layers: int = 4
     heads: int = 6
     kv_heads: int = 3
-    feed_forward: int = 512
+    feed_forward: int = 384
     vision_width: int = 192
     vision_layers: int = 3
     vision_heads: int = 4

@@ -21,7 +21,7 @@ def orthogonalize(matrices: torch.Tensor, steps: int = 4) -> torch.Tensor:
     """Matrices with the same singular vectors and singular values near 1; (count, rows, columns)."""
     a, b, c = _COEFFICIENTS
     tall = matrices.shape[1] > matrices.shape[2]
-    x = matrices.transpose(1, 2) if tall else matrices
+    x: torch.Tensor = matrices.transpose(1, 2) if tall else matrices
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
     for _ in range(steps):
         gram = x @ x.transpose(1, 2)

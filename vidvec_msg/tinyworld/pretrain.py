@@ -36,7 +36,7 @@ class Schedule:
         weight_decay: decoupled, on matrices.
     """
 
-    steps: int = 1300
+    steps: int = 1000
     lr: float = 2e-3
     warmup: int = 40
     cooldown: float = 0.4
@@ -192,12 +192,14 @@ def roughen(frames: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     gain = 1 + 0.12 * (rng.random(shape, dtype=np.float32) - 0.5)
     shift = 14 * (rng.random(shape, dtype=np.float32) - 0.5)
     noise = rng.standard_normal(pixels.shape, dtype=np.float32) * (4 * rng.random(shape, dtype=np.float32))
-    return np.clip(pixels * gain + shift + noise, 0, 255).astype(np.uint8)
+    worn: np.ndarray = np.clip(pixels * gain + shift + noise, 0, 255).astype(np.uint8)
+    return worn
 
 
 def split_parameters(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """(matrices, for Muon; embeddings, norms, biases and the patch filter, for AdamW)."""
-    matrices, rest = [], []
+    matrices: list[nn.Parameter] = []
+    rest: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         (matrices if parameter.ndim == 2 and "embed_tokens" not in name else rest).append(parameter)
     return matrices, rest
@@ -241,13 +243,14 @@ def pretrain(
             for group in optimizer.param_groups:
                 group["lr"] = schedule.lr * schedule.factor(step)
         seen, read = lessons.next_batch()
-        picked = roughen(frames[[lesson.clip for lesson in seen]], wear)
+        rows = [lesson.clip for lesson in seen if lesson.clip is not None]
+        picked = roughen(frames[rows], wear)
         patches = patchify(torch.from_numpy(picked).flatten(0, 1), patch)
-        offsets = [lessons.notes[lesson.clip][2] for lesson in seen if lesson.clip is not None]
+        offsets = [lessons.notes[row][2] for row in rows]
         clip_loss = packed_loss(model, packer.pack(seen, offsets), patches)
-        clip_loss.backward()
+        clip_loss.backward()  # type: ignore[no-untyped-call]
         text_loss = packed_loss(model, packer.pack(read))
-        text_loss.backward()
+        text_loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(rest, 1.0)
         for optimizer in optimizers:
             optimizer.step()

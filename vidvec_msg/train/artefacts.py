@@ -53,7 +53,8 @@ class WriteEmbedder(Callback):
             },
         )
         log.info(
-            f"made {folder} ({card.fingerprint}): {size.steps} steps, {size.pairs:,} pairs, {size.seconds:.0f} s"
+            f"made {folder} ({card.fingerprint}): {size.steps} steps, {size.pairs:,} pairs, "
+            f"{size.seconds:.0f} s"
         )
 
 

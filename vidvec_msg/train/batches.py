@@ -96,6 +96,7 @@ class Collate:
     pad_id: int = 0
 
     def __call__(self, rows: Sequence[tuple[int, Pair]]) -> PairBatch:
+        """The batch of some rows of the pairs."""
         pairs = [pair for _, pair in rows]
         ids = {text: self.text_ids(text) for text in dict.fromkeys(_texts(pairs))}  # each distinct text once
         ordered = sorted(ids, key=lambda text: len(ids[text]))

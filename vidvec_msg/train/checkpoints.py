@@ -34,12 +34,16 @@ class KeepLast(Checkpoint):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Writes if it is time; an interruption waits for this point, where a step is whole."""
+        """Writes if it is time, or if the run is interrupted: here a step is whole."""
+        if self.interrupted or trainer.global_step - self._saved_at >= self.every_n_steps:
+            self.write(trainer)
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Ends an interrupted run, now that the metrics of its last step are logged."""
         if self.interrupted:
-            self.write(trainer)
             raise KeyboardInterrupt
-        if trainer.global_step - self._saved_at >= self.every_n_steps:
-            self.write(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Writes the end of the fit."""

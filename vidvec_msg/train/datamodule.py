@@ -12,7 +12,7 @@ from pytorch_lightning import LightningDataModule
 from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.formats.pairs import Pair, read_pairs
 from vidvec_msg.train.batches import Collate, TextIds
-from vidvec_msg.train.loader import PairLoader
+from vidvec_msg.train.loader import NoPairs, PairLoader
 from vidvec_msg.train.plan import BatchPlan
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,8 @@ class Tokenises(Protocol):
     """A module that says how its texts become tokens; prompt and tokenizer are the model's own matter."""
 
     @property
-    def text_ids(self) -> TextIds: ...
+    def text_ids(self) -> TextIds:
+        """Token ids of a text; picklable, for DataLoader workers."""
 
 
 class PairsData(LightningDataModule):
@@ -34,14 +35,14 @@ class PairsData(LightningDataModule):
         columns: name of the column per role (anchor, positive, negatives, group, id) where it differs.
         batch_size: pairs per step per rank. Negatives grow with it; accumulating gradients adds none.
         validation: source of validation pairs, in the same layout.
-        validation_fraction: share of the pairs kept aside, between 0 and 1, when there is no such source. Whole
-            groups are kept aside, so that no text of a validation group was trained.
+        validation_fraction: share of the pairs kept aside, between 0 and 1, when there is no such source.
+            Whole groups are kept aside, so that no text of a validation group was trained.
         one_per_group: no two pairs of a group in a batch.
         drop_last: leave out the pairs of an epoch that do not fill a batch (others each epoch).
         seed: of the order of pairs, of the split and of dropout.
         num_workers: processes per rank that tokenise ahead; 0 tokenises in the training process.
-        passages: forward passes per batch, each over texts of similar length; 2 separates long storylines from
-            short messages and saves the padding.
+        passages: forward passes per batch, each over texts of similar length; 2 separates long storylines
+            from short messages and saves the padding.
         max_pairs: use only this many pairs, drawn by the seed; all by default.
     """
 
@@ -103,12 +104,13 @@ class PairsData(LightningDataModule):
         self.plan(ranks=1)
 
     def setup(self, stage: str) -> None:
+        """Reads the pairs if that has not happened, and says how many there are."""
         self.read()
         if stage == "fit":
             plan = self.plan(self._ranks)
             log.info(
-                f"{len(self.training):,} pairs train in {len(plan)} steps an epoch ({plan.used:,} pairs seen), "
-                f"{len(self.validation):,} validate"
+                f"{len(self.training):,} pairs train in {len(plan)} steps an epoch "
+                f"({plan.used:,} pairs seen), {len(self.validation):,} validate"
             )
 
     def plan(self, ranks: int) -> BatchPlan:
@@ -123,13 +125,15 @@ class PairsData(LightningDataModule):
         )
 
     def train_dataloader(self) -> PairLoader:
+        """This rank's share of every batch."""
         return self._loader(self.training, self.plan(self._ranks), validating=False)
 
-    def val_dataloader(self) -> PairLoader | list[None]:
+    def val_dataloader(self) -> PairLoader | NoPairs | list[None]:
+        """The validation pairs, in the same batches on every pass."""
         if len(self.validation) < max(2, self._ranks):
             # `validate` without validation pairs still has retrieval to measure: one empty step lets the
             # callbacks of validation run
-            return [None] if self.trainer and self.trainer.state.fn == "validate" else []
+            return NoPairs() if self.trainer and self.trainer.state.fn == "validate" else []
         size = min(self.batch_size * self._ranks, len(self.validation))
         plan = BatchPlan(
             [None] * len(self.validation), size, ranks=self._ranks, seed=self.seed, drop_last=False

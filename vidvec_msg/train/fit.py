@@ -60,6 +60,8 @@ class FitCLI(LightningCLI):
     def __init__(self, args: Sequence[str]) -> None:
         self.verb = args[0]
         self.last = KeepLast(Path())  # gets its place with the run folder
+        # an abbreviation would change an option that nobody named
+        strict = {"exit_on_error": False, "allow_abbrev": False}
         with warnings.catch_warnings():
             # Lightning warns about words given beside those of the process; ours come from the process
             warnings.filterwarnings("ignore", message=".*args parameter is intended to run.*")
@@ -69,7 +71,7 @@ class FitCLI(LightningCLI):
                 save_config_callback=SaveConfig,
                 trainer_defaults={"use_distributed_sampler": False, "log_every_n_steps": 1},
                 seed_everything_default=42,
-                parser_kwargs={"exit_on_error": False, self.verb: {"exit_on_error": False}},
+                parser_kwargs={**strict, self.verb: strict},
                 subclass_mode_model=False,
                 subclass_mode_data=False,
                 args=list(args),
@@ -78,7 +80,7 @@ class FitCLI(LightningCLI):
             )
 
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]  # static in Lightning
-        """The verb at hand (a parser takes seconds to build), and the trainer's arguments that are no options."""
+        """The verb at hand (a parser takes seconds to build), and what of it is no option."""
         skipped = {
             "fit": {"model", "train_dataloaders", "val_dataloaders", "datamodule", "weights_only"},
             "validate": {"model", "dataloaders", "datamodule", "weights_only"},
@@ -180,6 +182,8 @@ def _silence() -> None:
     # transformers deprecates a property that Lightning touches when it lists a model's attributes
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\..*")
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+    if getattr(rank_zero_only, "rank", 0):  # one rank speaks for all
+        logging.getLogger("vidvec_msg").setLevel(logging.WARNING)
     advertising = logging.getLogger("pytorch_lightning.utilities.rank_zero")
     advertising.addFilter(lambda record: "Tip: For seamless" not in record.getMessage())
 
@@ -211,7 +215,7 @@ def explained(message: str, verb: str) -> str:
     """A parser's complaint, with the nearest valid name of each key that it does not know."""
     known = list(_keys(verb))
     unknown = re.findall(r"--([\w.]+)", message.partition("nrecognized arguments:")[2])
-    unknown += re.findall(r"(?:Option|Key|key|Subkey) '([\w.]+)' (?:is not|does not|isn't)", message)
+    unknown += re.findall(r"(?:[Kk]ey|[Oo]ption) '([\w.]+)'", message)
     unknown = [key.removeprefix(f"{verb}.") for key in dict.fromkeys(unknown)]
     if not unknown:
         return message

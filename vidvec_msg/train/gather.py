@@ -8,10 +8,13 @@ rank the whole gradient of its own vectors. A gather that keeps only the own sha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.nn.functional import all_gather
+from torch.autograd import Function
 
 from vidvec_msg.train.losses.pairs import NO_KEY, EncodedPairs, PairKeys
 
@@ -78,7 +81,7 @@ def mean_over_ranks(rows: Tensor, everyone: int) -> Tensor:
 
 
 def _column(own: EncodedPairs, column: int) -> tuple[Tensor, Tensor]:
-    """One column of hard negatives ``(pairs, dim)`` and its keys ``(pairs,)``; padding where there is none."""
+    """One column of hard negatives ``(pairs, dim)`` and its keys ``(pairs,)``; padding if there is none."""
     if column < own.keys.negatives.shape[1]:
         return own.negatives[:, column], own.keys.negatives[:, column]
     # zero times the anchors: part of the graph, so that every rank runs the same backward collectives
@@ -90,9 +93,30 @@ def _gather(own: Tensor, sizes: list[int], *, differentiable: bool) -> Tensor:
     longest = max(sizes)
     padding = own.new_zeros(longest - len(own), *own.shape[1:])
     padded = torch.cat((own, padding)) if len(padding) else own
-    if differentiable:
-        parts = list(all_gather(padded))  # type: ignore[no-untyped-call]  # torch's own gap
-    else:
-        parts = [torch.empty_like(padded) for _ in sizes]
-        dist.all_gather(parts, padded.contiguous())
+    parts: Sequence[Tensor] = _AllGather.apply(padded) if differentiable else _all_gather(padded)
     return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+
+
+def _all_gather(own: Tensor) -> list[Tensor]:
+    parts = [torch.empty_like(own) for _ in range(ranks())]
+    dist.all_gather(parts, own.contiguous())
+    return parts
+
+
+class _AllGather(Function):
+    """all_gather whose backward sums every rank's gradient of this rank's rows.
+
+    torch.distributed.nn's own (which Lightning's ``all_gather(sync_grads=True)`` calls) does the same and is
+    deprecated since torch 2.14; its successor is not in the older versions that we accept.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor) -> tuple[Tensor, ...]:
+        return tuple(_all_gather(own))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        summed = torch.stack(gradients)  # (ranks, rows, …)
+        dist.all_reduce(summed)
+        own: Tensor = summed[dist.get_rank()]
+        return own

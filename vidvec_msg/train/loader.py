@@ -88,3 +88,13 @@ class _Rows(Dataset[tuple[int, Pair]]):
 
     def __getitem__(self, row: int) -> tuple[int, Pair]:
         return row, self.pairs[row]
+
+
+class NoPairs:
+    """One empty step: `validate` without validation pairs still has its callbacks to run."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[None]:
+        return iter([None])

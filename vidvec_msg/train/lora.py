@@ -60,7 +60,8 @@ def add_lora(tower: nn.Module, options: LoraOptions) -> PeftModel:
             {re.sub(r"\d+", "N", name) for name, m in tower.named_modules() if isinstance(m, nn.Linear)}
         )
         raise RefusedRequest(
-            f"lora.targets {targets!r} matches none of the language model's linears; it has: {', '.join(linears)}"
+            f"lora.targets {targets!r} matches none of the language model's linears; "
+            f"it has: {', '.join(linears)}"
         )
     return get_peft_model(
         tower,
@@ -86,4 +87,5 @@ def account(model: nn.Module) -> str:
         if parameter.requires_grad and ".lora_A." in name
     )
     on = ", ".join(f"{kind} ×{count}" for kind, count in sorted(kinds.items()))
-    return f"{trained:,} of {total:,} parameters train ({100 * trained / max(total, 1):.2f}%): LoRA on {on or 'nothing'}"
+    share = 100 * trained / max(total, 1)
+    return f"{trained:,} of {total:,} parameters train ({share:.2f}%): LoRA on {on or 'nothing'}"

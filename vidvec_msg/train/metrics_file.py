@@ -31,14 +31,17 @@ class MetricsFile(Logger):
 
     @property
     def name(self) -> str:
+        """Lightning asks for one."""
         return "metrics"
 
     @property
     def version(self) -> int:
+        """Lightning asks for one."""
         return 0
 
     @property
     def root_dir(self) -> str:
+        """The run folder."""
         return str(self.path.parent)
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:

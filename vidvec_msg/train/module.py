@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vidvec_msg.embedders.chat import Chat
 from vidvec_msg.embedders.contract import EmbedderCard
-from vidvec_msg.embedders.language_model import Dtype, load_language_model
+from vidvec_msg.embedders.language_model import Dtype, keep_blocks, load_language_model
 from vidvec_msg.embedders.models import resolve_model
 from vidvec_msg.embedders.pooling import FINAL
 from vidvec_msg.embedders.prompts import resolve_prompt
@@ -54,16 +54,16 @@ class TextContrastive(LightningModule):
         model: "tinyworld", a folder, or a hub name.
         revision: commit of a hub model.
         prompt: preset of the words around a text ("vidvec", "plain").
-        layer: state that is read: -1 the normed final one, 0 the embedding output, n block n's output.
+        layer: state that is read: -1 the normed final one, n block n's output; later blocks are not run.
         max_tokens: longest text in tokens; longer content is cut, the prompt never.
         loss: contrast of the vectors; see vidvec_msg.train.losses.
         lora: what is adapted.
         optimizer: AdamW and its schedule.
-        frames: which frames of a clip the embedder shows (fps, max_frames, max_pixels). Written into its card;
-            training shows none. By default the embedder's own choice.
-        transcript: where the embedder puts a clip's transcript: before the frames, after them, or none. As above.
+        frames: which frames of a clip the embedder shows (fps, max_frames, max_pixels). Written into its
+            card; training shows none. By default the embedder's own choice.
+        transcript: where the embedder puts a clip's transcript: before the frames, after them, or none.
         dtype: of the frozen weights; adapters stay in float32.
-        gradient_checkpointing: recompute blocks in the backward pass: about a third more time, half the memory.
+        gradient_checkpointing: recompute blocks in the backward pass: a third more time, half the memory.
         trust_remote_code: run code that the model's repository brings.
     """
 
@@ -100,6 +100,7 @@ class TextContrastive(LightningModule):
         tower = load_language_model(
             folder, revision=revision, dtype=dtype, trust_remote_code=trust_remote_code
         )
+        keep_blocks(tower, layer)
         self.tower = add_lora(tower, lora)
         if gradient_checkpointing:
             self.tower.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -160,13 +161,16 @@ class TextContrastive(LightningModule):
         return gather.mean_over_ranks(result.rows, len(everyone)), result, own
 
     def on_fit_start(self) -> None:
+        """Tells what trains."""
         self._began = time.monotonic()
         log.info(account(self.tower))
 
     def on_train_batch_start(self, batch: PairBatch, batch_idx: int) -> None:
+        """Seeds the noise of the step."""
         torch.manual_seed(batch.noise_seed)  # dropout of a resumed run is that of an undisturbed one
 
     def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
+        """This rank's term of the loss; logs the step's account."""
         first = self._window is None
         loss, result, own = self.contrast(batch)
         self._refuse_non_finite(loss, result, batch)
@@ -178,12 +182,14 @@ class TextContrastive(LightningModule):
         return loss
 
     def validation_step(self, batch: PairBatch | None, batch_idx: int) -> None:
+        """Logs the loss of validation pairs among themselves."""
         if batch is None:  # no validation pairs: callbacks measure, see PairsData.val_dataloader
             return
         loss, result, _ = self.contrast(batch)
         self._log("val", loss, result, len(batch))
 
     def configure_optimizers(self) -> Any:
+        """AdamW over the adapter, its schedule stepped once per optimizer step."""
         parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
         steps = int(self.trainer.estimated_stepping_batches)
         optimizer, scheduler = make_optimizer(parameters, self.optimizer_options, steps)
@@ -192,6 +198,7 @@ class TextContrastive(LightningModule):
     # ---- checkpoints
 
     def trained_names(self) -> set[str]:
+        """Parameters that train: the adapter's."""
         return {name for name, parameter in self.named_parameters() if parameter.requires_grad}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -226,7 +233,8 @@ class TextContrastive(LightningModule):
         raise NonFiniteLoss(
             f"the loss is {loss.item()} at step {self.trainer.global_step}, batch {batch.number} "
             f"(pairs {', '.join(bad[:8])}{', …' if len(bad) > 8 else ''}). Lower model.optimizer.lr, "
-            f"or compute in float32 or bfloat16 (dtype is {self.dtype_name}, precision {self.trainer.precision})."
+            f"or compute in float32 or bfloat16 (dtype is {self.dtype_name}, "
+            f"precision {self.trainer.precision})."
         )
 
     def _first_batch(self, result: Contrast, own: EncodedPairs) -> None:

@@ -44,8 +44,9 @@ class BatchPlan:
         if self.one_per_group:
             distinct = len(_members(self.groups))
             raise RefusedRequest(
-                f"a batch of {self.batch_size} pairs over all ranks, one per group, needs {self.batch_size} groups; "
-                f"the pairs have {distinct}. Lower data.batch_size, or set data.one_per_group false."
+                f"a batch of {self.batch_size} pairs over all ranks, one per group, needs "
+                f"{self.batch_size} groups; the pairs have {distinct}. Lower data.batch_size, "
+                "or set data.one_per_group false."
             )
         raise RefusedRequest(
             f"{len(self.groups)} pairs do not fill one batch of {self.batch_size} over all ranks. "

@@ -59,7 +59,8 @@ class RetrievalValidation(Callback):
         problems = Problems(f"RetrievalValidation of {collection}")
         if every_n_steps is not None and every_n_steps < 1:
             problems.add(
-                f"every_n_steps is {every_n_steps}; it must be at least 1, or null for the end of the fit alone"
+                f"every_n_steps is {every_n_steps}; it must be at least 1, "
+                "or null for the end of the fit alone"
             )
         if batch_size < 1:
             problems.add(f"batch_size is {batch_size}; it must be at least 1")
@@ -85,14 +86,19 @@ class RetrievalValidation(Callback):
         last = step >= int(trainer.estimated_stepping_batches)
         if step != self._measured_at and (last or (self.every_n_steps and step % self.every_n_steps == 0)):
             self._measured_at = step
-            self._log(trainer, pl_module)
+            values = self._values(pl_module)
+            for logger in trainer.loggers:
+                logger.log_metrics(values, step=step - 1)  # Lightning's `log` would repeat them in later rows
+            trainer.callback_metrics.update({name: torch.tensor(value) for name, value in values.items()})
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measures in ``validate``; within a fit the steps above decide."""
         if trainer.state.fn == "validate":
-            self._log(trainer, pl_module)
+            # every rank computed the same numbers of all vectors: nothing is left to reduce
+            pl_module.log_dict(self._values(pl_module), sync_dist=False)
 
-    def _log(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def _values(self, pl_module: LightningModule) -> dict[str, float]:
+        """Metrics under their full names."""
         if not isinstance(pl_module, TextContrastive):
             raise RefusedRequest(
                 f"RetrievalValidation needs a TextContrastive, not a {type(pl_module).__name__}"
@@ -102,9 +108,8 @@ class RetrievalValidation(Callback):
             for direction, metrics in self.measure(pl_module).items()
             for metric, value in metrics.items()
         }
-        # Every rank computed the same numbers of all vectors: nothing is left to reduce.
-        pl_module.log_dict(values, rank_zero_only=False, sync_dist=False)
         log.info(", ".join(f"{name} {value:.4f}" for name, value in values.items()))
+        return values
 
     def measure(self, module: TextContrastive) -> dict[str, dict[str, float]]:
         """Metrics per direction, with the adapter as it stands."""
@@ -125,7 +130,9 @@ class RetrievalValidation(Callback):
             intervals=False,
         )
         return {
-            direction: {name: metric.value for name, metric in side.metrics.items()}
+            direction: {
+                name: metric.value for name, metric in side.metrics.items() if metric.value is not None
+            }
             for direction, side in (("forward", report.forward), ("reverse", report.reverse))
         }
 
@@ -164,7 +171,7 @@ class RetrievalValidation(Callback):
 def embedder_of(
     module: TextContrastive, items: Sequence[Item], *, batch_size: int = 16
 ) -> Iterator[Embedder]:
-    """An embedder of the module's adapter as it stands, able to embed the items; released when the block ends."""
+    """An embedder of the module's adapter as it stands, fit for the items; released when the block ends."""
     name = "in training"
     if all(item.modality == "text" for item in items):
         yield TowerEmbedder(module.tower, module.text_ids, module.card(name), batch_size=batch_size)

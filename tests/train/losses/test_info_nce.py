@@ -15,7 +15,9 @@ from vidvec_msg.train.losses import EncodedPairs, InfoNCE, PairKeys, info_nce
 E = torch.eye(4)  # unit vectors: cosines are 0 and 1
 
 
-def encoded(pairs: list[Pair], anchors: Tensor, positives: Tensor, negatives: Tensor | None = None) -> EncodedPairs:
+def encoded(
+    pairs: list[Pair], anchors: Tensor, positives: Tensor, negatives: Tensor | None = None
+) -> EncodedPairs:
     if negatives is None:
         negatives = anchors.new_zeros(len(pairs), 0, anchors.shape[1])
     return EncodedPairs(anchors, positives, negatives, PairKeys.of(pairs))
@@ -81,7 +83,9 @@ def test_pairs_that_share_are_masked_or_positives_and_counted(pairs: list[Pair])
     own = encoded(pairs, E[:3], E[:3])
     e = math.e
     masked = info_nce(own, temperature=1.0, shared="masked")
-    torch.testing.assert_close(masked.rows, torch.tensor([-math.log(e / (e + 1))] * 2 + [-math.log(e / (e + 2))]))
+    torch.testing.assert_close(
+        masked.rows, torch.tensor([-math.log(e / (e + 1))] * 2 + [-math.log(e / (e + 2))])
+    )
     both = info_nce(own, temperature=1.0, shared="positives")
     # two positives, cosines 1 and 0, of three candidates: the mean of their log probabilities
     of_two = -(math.log(e / (e + 2)) + math.log(1 / (e + 2))) / 2

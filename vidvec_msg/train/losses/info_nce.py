@@ -51,7 +51,7 @@ class InfoNCE:
         symmetric: also set each message against all storylines, and average the two directions. On, because
             both directions are evaluated and VidVec's own loss is symmetric.
         shared: candidates that share a text or a group with the pair: "positives" pulls the anchor to all of
-            them; "masked" leaves them out. Synthetic data with few distinct messages makes them the normal case.
+            them; "masked" leaves them out. Synthetic data with few distinct messages makes them normal.
     """
 
     temperature: float = 0.05
@@ -61,12 +61,14 @@ class InfoNCE:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise ValueError(
-                f"temperature is {self.temperature}; it must be a finite number above 0 (0.02 to 0.1 is usual)"
+                f"temperature is {self.temperature}; it must be a finite number above 0 "
+                "(0.02 to 0.1 is usual)"
             )
         if self.shared not in get_args(Shared):
             raise ValueError(f"shared is {self.shared!r}; accepted: {', '.join(get_args(Shared))}")
 
     def __call__(self, own: EncodedPairs, everyone: EncodedPairs, offset: int) -> Contrast:
+        """See :func:`info_nce`."""
         return info_nce(
             own, everyone, offset, temperature=self.temperature, symmetric=self.symmetric, shared=self.shared
         )
@@ -87,7 +89,7 @@ def info_nce(
     | --- | --- |
     | its own positive | positive |
     | another pair's positive | negative, unless the pairs share anchor, positive or group |
-    | a hard negative, its own or another pair's | negative, unless it is the anchor's or positive's very text |
+    | a hard negative, its own or another pair's | negative, unless it is the anchor's or positive's text |
 
     In the other direction (``symmetric``) the candidates of a positive are all anchors; hard negatives take
     no part in it, as they are messages and not storylines.

@@ -1,0 +1,89 @@
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from vidvec_msg.embedders import models
+from vidvec_msg.embedders.models import combined_digest, local_folder, resolve_model, weights_digest
+from vidvec_msg.errors import RefusedRequest
+
+
+def test_names(tiny, tmp_path, monkeypatch):
+    assert resolve_model(tiny()) == tiny()
+    assert resolve_model("org/name") == "org/name"
+    assert resolve_model("Qwen/Qwen2.5-VL_3B") == "Qwen/Qwen2.5-VL_3B"
+    monkeypatch.setattr(models, "files", lambda package: tmp_path)
+    (tmp_path / "tinyworld" / "weights").mkdir(parents=True)
+    (tmp_path / "tinyworld" / "weights" / "config.json").touch()
+    assert resolve_model("tinyworld") == str(tmp_path / "tinyworld" / "weights")
+
+
+@pytest.mark.parametrize("name", ["word", "a/b/c", "/no/such", "./folder", "org/na me"])
+def test_names_that_are_none(name):
+    with pytest.raises(
+        RefusedRequest, match=r"accepted are `tinyworld`, an existing folder .*, or a hub name"
+    ):
+        resolve_model(name)
+
+
+def test_a_folder_without_a_model(tmp_path):
+    with pytest.raises(RefusedRequest, match=r"holds no config\.json"):
+        resolve_model(str(tmp_path))
+
+
+def test_local_folder(tiny):
+    assert local_folder(tiny()) == Path(tiny())
+    assert local_folder("no-such-organisation/no-such-model") is None
+
+
+def test_digest_follows_content_and_name_and_not_place(tiny, tmp_path):
+    original = weights_digest(Path(tiny()))
+    copy = Path(shutil.copytree(tiny(), tmp_path / "copy"))
+    assert weights_digest(copy) == original
+    weights = copy / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    os.utime(weights, ns=(0, 1))
+    assert weights_digest(copy) != original
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    os.utime(weights, ns=(0, 2))
+    assert weights_digest(copy) == original
+    weights.rename(copy / "other.safetensors")
+    assert weights_digest(copy) != original
+
+
+def test_digest_reads_a_file_once(tiny, monkeypatch):
+    weights_digest(Path(tiny()))
+    monkeypatch.setattr(models, "file_digest", lambda path: pytest.fail("read again"))
+    weights_digest(Path(tiny()))
+
+
+def test_digest_of_a_hub_snapshot_is_that_of_a_folder(tiny, tmp_path):
+    """The hub's cache names a blob by its SHA-256: the same digest, nothing read."""
+    from vidvec_msg.runs import file_digest
+
+    source = Path(tiny()) / "model.safetensors"
+    blob = tmp_path / "blobs" / file_digest(source)
+    blob.parent.mkdir()
+    shutil.copy(source, blob)
+    (tmp_path / "snapshot").mkdir()
+    (tmp_path / "snapshot" / "model.safetensors").symlink_to(blob)
+    assert weights_digest(tmp_path / "snapshot") == weights_digest(Path(tiny()))
+
+
+def test_pickles_have_no_digest(tmp_path):
+    (tmp_path / "pytorch_model.bin").touch()
+    with pytest.raises(
+        RefusedRequest, match=r"no .safetensors file; pytorch_model.bin would have to be unpickled"
+    ):
+        weights_digest(tmp_path)
+    with pytest.raises(RefusedRequest, match="Save the model with safetensors"):
+        weights_digest(tmp_path)
+
+
+def test_combined():
+    assert combined_digest("a", "") == combined_digest("a") == "a"
+    assert combined_digest("a", "b") != combined_digest("b", "a")

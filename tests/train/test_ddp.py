@@ -1,0 +1,81 @@
+"""Two processes through the real Trainer (DDP, gloo) train the weights that one process trains."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+from vidvec_msg.formats.collections import write_collection
+from vidvec_msg.train.fit import main
+
+
+def rows(run: Path) -> list[dict[str, str]]:
+    with (run / "metrics.csv").open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_processes_equal_one_with_the_joined_batch(tiny: Path, pairs_file: Path, tmp_path: Path) -> None:
+    collection = tmp_path / "collection"
+    write_collection(
+        collection,
+        corpus=[{"_id": f"d{i}", "text": f"document {i}"} for i in range(5)],
+        queries=[{"_id": f"q{i}", "text": f"query {i}"} for i in range(3)],
+        qrels={"test": {f"q{i}": {f"d{i}": 1} for i in range(3)}},
+    )
+    callback = {
+        "class_path": "vidvec_msg.train.retrieval_validation.RetrievalValidation",
+        "init_args": {"collection": str(collection), "batch_size": 2},
+    }
+    content = {
+        "trainer": {
+            "accelerator": "cpu",
+            "max_steps": 4,
+            "enable_model_summary": False,
+            "callbacks": [callback],
+        },
+        # without dropout: ranks draw masks of their own
+        "model": {"model": str(tiny), "lora": {"r": 4, "dropout": 0.0}, "optimizer": {"lr": 0.01}},
+        "data": {"pairs": str(pairs_file), "batch_size": 8, "validation_fraction": 0.25, "drop_last": False},
+    }
+    config = tmp_path / "fit.yaml"
+    config.write_text(yaml.safe_dump(content))
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert main(["fit", "--config", str(config), "--trainer.default_root_dir", str(one)]) == 0
+
+    words = ["fit", "--config", str(config), "--trainer.default_root_dir", str(two), "--data.batch_size=4"]
+    words += ["--trainer.strategy=ddp", "--trainer.devices=2"]
+    command = [sys.executable, "-m", "vidvec_msg.cli", *words]
+    done = subprocess.run(
+        command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 0, done.stderr
+
+    found, expected = (load_file(run / "embedder" / "adapter_model.safetensors") for run in (two, one))
+    assert found.keys() == expected.keys()
+    for name, weight in expected.items():
+        assert_close(found[name], weight, rtol=1e-4, atol=1e-6)
+    shared = (
+        "train/loss",
+        "train/accuracy",
+        "train/negatives_per_anchor",
+        "val/forward/map",
+        "val/reverse/map",
+    )
+    for name in shared:
+        assert_close(
+            [float(row[name] or "nan") for row in rows(two)],
+            [float(row[name] or "nan") for row in rows(one)],
+            rtol=1e-4,
+            atol=1e-5,
+            equal_nan=True,
+        )

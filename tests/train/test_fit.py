@@ -1,0 +1,284 @@
+"""``fit`` and ``validate`` from the command line, on a tiny real model."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.torch import load_file
+
+from vidvec_msg.cli import main as cli
+from vidvec_msg.embedders.saved import load_saved
+from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.formats.collections import write_collection
+from vidvec_msg.train.fit import main
+from vidvec_msg.train.module import TextContrastive
+
+
+@pytest.fixture(scope="module")
+def config(tiny: Path, pairs_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("config") / "fit.yaml"
+    content = {
+        "trainer": {"accelerator": "cpu", "max_steps": 4, "enable_model_summary": False},
+        "model": {
+            "model": str(tiny),
+            "lora": {"r": 4, "alpha": 8},
+            "optimizer": {"lr": 0.01},
+            "frames": {"fps": 2.0, "max_frames": 8},
+        },
+        "data": {"pairs": str(pairs_file), "batch_size": 4},
+    }
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("collection")
+    names = list(enumerate(["dog", "cat", "fox"]))
+    corpus = [{"_id": f"d{i}", "text": f"A small {name} rolls."} for i, name in names]
+    queries = [{"_id": f"q{i}", "text": f"Keep trying like the {name}."} for i, name in names]
+    write_collection(
+        folder, corpus=corpus, queries=queries, qrels={"test": {f"q{i}": {f"d{i}": 1} for i in range(3)}}
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(config: Path, collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished fit, with retrieval measured every second step."""
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    callback = "--trainer.callbacks+=vidvec_msg.train.retrieval_validation.RetrievalValidation"
+    words = ["fit", "--config", str(config), "--trainer.default_root_dir", str(folder), callback]
+    options = {"collection": collection, "every_n_steps": 2, "metrics": '["hit_rate@1", "map"]'}
+    words += [f"--trainer.callbacks.{name}={value}" for name, value in options.items()]
+    assert main(words) == 0
+    return folder
+
+
+def adapter(run: Path) -> dict[str, Any]:
+    return load_file(run / "embedder" / "adapter_model.safetensors")
+
+
+def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_the_run_folder_holds_everything(run: Path) -> None:
+    found = {path.relative_to(run).parts[0] for path in run.rglob("*")}
+    assert found == {"config.yaml", "checkpoints", "metrics.csv", "tensorboard", "embedder", "summary.json"}
+    assert (
+        run / "checkpoints" / "last.ckpt"
+    ).stat().st_size < 500_000  # adapter and optimizer, not the model
+    assert list((run / "tensorboard").glob("events.*"))
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["steps"], summary["pairs_seen"]) == (4, 16)
+    assert summary["metrics"]["train/loss"] > 0
+    assert summary["fingerprint"] == load_saved(run / "embedder").card.fingerprint
+
+
+def test_metrics_stand_under_their_own_names(run: Path) -> None:
+    with (run / "metrics.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["step"] for row in rows] == ["0", "1", "2", "3"]
+    measured = [row["step"] for row in rows if row["val/forward/hit_rate@1"]]
+    assert measured == ["1", "3"]  # after 2 and 4 steps
+    assert {"val/forward/map", "val/reverse/hit_rate@1", "val/reverse/map", "train/loss", "lr"} <= rows[
+        0
+    ].keys()
+
+
+def test_the_card_holds_what_the_config_says(run: Path) -> None:
+    card = json.loads((run / "embedder" / "embedder.json").read_text())
+    assert (card["name"], card["layer"], card["pooling"]) == ("first", -1, "last")
+    assert card["frames"] == {"fps": 2.0, "max_frames": 8, "max_pixels": 0}
+
+
+def test_the_saved_config_reproduces_the_run(run: Path, tmp_path: Path) -> None:
+    words = ["--config", str(run / "config.yaml"), "--trainer.default_root_dir", str(tmp_path / "again")]
+    assert main(["fit", *words]) == 0
+    assert equal(adapter(tmp_path / "again"), adapter(run))
+    first, second = (yaml.safe_load((path / "config.yaml").read_text()) for path in (run, tmp_path / "again"))
+    first["trainer"].pop("default_root_dir")
+    second["trainer"].pop("default_root_dir")
+    assert first == second
+
+
+def test_validate_measures_a_checkpoint_and_writes_nothing(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    assert main(["validate", "--config", str(run / "config.yaml"), "--ckpt_path", "last"]) == 0
+    assert "val/reverse/map" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+def test_an_option_wins_over_the_file(config: Path, tmp_path: Path) -> None:
+    words = [
+        "fit",
+        "--config",
+        str(config),
+        "--trainer.default_root_dir",
+        str(tmp_path),
+        "--trainer.max_steps=1",
+    ]
+    assert main([*words, "--model.lora.r=2", "--model.prompt=plain"]) == 0
+    saved = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    assert (saved["model"]["lora"]["r"], saved["model"]["lora"]["alpha"]) == (2, 8)
+    assert json.loads((tmp_path / "embedder" / "embedder.json").read_text())["prompt"]["video"] == "{video}"
+
+
+# ---- resuming
+
+
+def test_a_killed_run_is_continued_and_equals_an_undisturbed_one(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def words(folder: str, *more: str) -> list[str]:
+        return ["fit", "--config", str(config), "--trainer.default_root_dir", str(tmp_path / folder), *more]
+
+    main(words("whole"))
+    step = TextContrastive.training_step
+
+    def interrupted(self: TextContrastive, batch: Any, batch_idx: int) -> Any:
+        if self.trainer.global_step == 2:
+            signal.raise_signal(signal.SIGINT)
+        return step(self, batch, batch_idx)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TextContrastive, "training_step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            main(words("cut"))
+    cut = tmp_path / "cut"
+    assert (cut / "checkpoints" / "last.ckpt").exists()
+    assert not (cut / "summary.json").exists()
+    with pytest.raises(RefusedRequest, match=r"already holds a run: .* or continue it with --ckpt_path last"):
+        main(words("cut"))
+    main(words("cut", "--ckpt_path", "last"))
+    assert equal(adapter(cut), adapter(tmp_path / "whole"))
+    with (cut / "metrics.csv").open(newline="") as stream:
+        assert [row["step"] for row in csv.DictReader(stream)] == ["0", "1", "2", "3"]
+    assert yaml.safe_load((cut / "config.yaml").read_text())["ckpt_path"] is None
+
+
+@pytest.mark.slow
+def test_ctrl_c_of_a_real_process_exits_130_and_leaves_a_checkpoint(config: Path, tmp_path: Path) -> None:
+    words = [
+        "fit",
+        "--config",
+        str(config),
+        "--trainer.default_root_dir",
+        str(tmp_path),
+        "--trainer.max_steps=100000",
+    ]
+    command = [sys.executable, "-m", "vidvec_msg.cli", *words]
+    process = subprocess.Popen(
+        command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 200
+    while not (tmp_path / "metrics.csv").exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    assert (tmp_path / "checkpoints" / "last.ckpt").exists()
+
+
+# ---- refusals: exit code 2, one message, nothing written, no model built
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("the model was built before the refusal")
+
+    monkeypatch.setattr("vidvec_msg.train.module.load_language_model", never)
+    assert cli(words) == 2
+    streams = capsys.readouterr()
+    assert not streams.out
+    return streams.err
+
+
+def test_all_problems_come_at_once_before_the_model_is_built(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "something").touch()
+    words = ["fit", "--config", str(config), "--trainer.default_root_dir", str(tmp_path)]
+    words += [
+        "--model.loss.temperature=0",
+        "--model.lora.r=0",
+        "--model.optimizer.lr=-1",
+        "--model.prompt=vidvek",
+    ]
+    told = refused([*words, "--data.pairs=nothing.jsonl"], capsys, monkeypatch)
+    for part in (
+        "fit refused: 6 problems",
+        f"--trainer.default_root_dir {tmp_path} already holds a run",
+        "temperature is 0.0",
+        "lora.r is 0",
+        "optimizer.lr is -1.0",
+        "unknown prompt preset 'vidvek'",
+        "nothing.jsonl",
+    ):
+        assert part in told
+    assert [path.name for path in tmp_path.iterdir()] == ["something"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--model.lora.rr=3"], "unknown option 'model.lora.rr' (did you mean 'model.lora.r'?)"),
+        (["--trainer.max_step=3"], "unknown option 'trainer.max_step' (did you mean 'trainer.max_steps'?)"),
+        (["--model.loss.temperature=.nan"], "temperature is nan"),
+        (["--model.loss.temperature=warm"], "temperature"),
+        (["--ckpt_path=last"], "--ckpt_path last: there is no"),
+        (["--trainer.default_root_dir=null"], "give --trainer.default_root_dir RUN"),
+    ],
+)
+def test_refusals_of_the_command_line(
+    config: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    told: str,
+) -> None:
+    run = str(tmp_path / "run")
+    assert told in refused(
+        ["fit", "--config", str(config), "--trainer.default_root_dir", run, *words], capsys, monkeypatch
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_key_of_the_file_is_named_with_the_nearest(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = yaml.safe_load(config.read_text())
+    content["data"]["batchsize"] = 4
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(content))
+    told = refused(["fit", "--config", str(tmp_path / "c.yaml")], capsys, monkeypatch)
+    assert "unknown option 'data.batchsize' (did you mean 'data.batch_size'?)" in told
+
+
+def test_print_config_writes_every_option_with_its_default(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli(["fit", "--config", str(config), "--print_config"]) == 0
+    printed = yaml.safe_load(capsys.readouterr().out)
+    assert printed["model"]["loss"] == {"temperature": 0.05, "symmetric": True, "shared": "positives"}
+    assert printed["data"]["batch_size"] == 4
+    assert printed["trainer"]["use_distributed_sampler"] is False
+
+
+def test_help_tells_units_and_scope(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli(["fit", "--help"]) == 0
+    assert "pairs per step per rank" in capsys.readouterr().out

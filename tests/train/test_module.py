@@ -1,0 +1,287 @@
+"""The training step on a tiny real model: what it encodes, logs, saves, refuses."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning import Trainer
+
+from vidvec_msg.embedders.saved import load_saved, save_embedder
+from vidvec_msg.errors import ItemError, RefusedRequest
+from vidvec_msg.formats.items import Item
+from vidvec_msg.formats.pairs import Pair
+from vidvec_msg.media.frames import FramePolicy
+from vidvec_msg.train.batches import Collate, PairBatch
+from vidvec_msg.train.datamodule import PairsData
+from vidvec_msg.train.lora import LoraOptions
+from vidvec_msg.train.losses import InfoNCE
+from vidvec_msg.train.module import NonFiniteLoss, TextContrastive
+from vidvec_msg.train.optimizer import OptimizerOptions
+from vidvec_msg.train.text_tower import TowerEmbedder, encode
+
+PAIRS = [
+    Pair("A small red ball rolls towards a wall.", "Keep trying.", ("Give up.",)),
+    Pair("The slow turtle passes the fast hare.", "Keep trying."),
+    Pair("Two friends share their bread.", "Sharing is caring.", ("Keep it.", "Give up.")),
+]
+SMALL = LoraOptions(r=4, alpha=8, dropout=0.0)
+
+
+def module(tiny: Path, **options: Any) -> TextContrastive:
+    torch.manual_seed(0)
+    return TextContrastive(**{"model": str(tiny), "lora": SMALL, **options})
+
+
+def batch_of(made: TextContrastive, passages: int = 2) -> PairBatch:
+    return Collate(made.text_ids, passages)(list(enumerate(PAIRS)))
+
+
+def trainer(tmp_path: Path, **options: Any) -> Trainer:
+    quiet = {
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "accelerator": "cpu",
+    }
+    return Trainer(**{**quiet, "enable_checkpointing": False, "default_root_dir": tmp_path, **options})
+
+
+def test_every_distinct_text_goes_through_the_model_once(tiny: Path) -> None:
+    made = module(tiny)
+    rows: list[int] = []
+    made.tower.get_base_model().register_forward_pre_hook(
+        lambda _, __, inputs: rows.append(len(inputs["input_ids"])), with_kwargs=True
+    )
+    encoded = made.encode_batch(batch_of(made))
+    assert sum(rows) == 3 + 2 + 2  # storylines, messages, negatives; "Keep trying." and "Give up." once each
+    assert encoded.anchors.shape == (3, 64)
+    assert encoded.negatives.shape == (3, 2, 64)
+    torch.testing.assert_close(encoded.anchors.norm(dim=-1), torch.ones(3))
+    assert torch.equal(encoded.positives[0], encoded.positives[1])
+
+
+def test_vectors_do_not_depend_on_the_passages(tiny: Path) -> None:
+    made = module(tiny)
+    one, three = (made.encode_batch(batch_of(made, passages)) for passages in (1, 3))
+    torch.testing.assert_close(one.anchors, three.anchors)
+    torch.testing.assert_close(one.negatives, three.negatives)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("prompt", "plain"), ("layer", 1), ("max_tokens", 22), ("dtype", "bfloat16")]
+)
+def test_options_change_the_vectors_and_stand_in_the_card(tiny: Path, option: str, value: Any) -> None:
+    plain, other = module(tiny), module(tiny, **{option: value})
+    before, after = (made.encode_batch(batch_of(made)).anchors for made in (plain, other))
+    assert after.dtype == torch.float32
+    assert not torch.allclose(before, after, atol=1e-4)
+    assert plain.card("x").fingerprint != other.card("x").fingerprint
+
+
+def test_the_card_holds_what_evaluation_needs(tiny: Path) -> None:
+    frames = FramePolicy(fps=2, max_frames=8)
+    card = module(tiny, frames=frames, transcript="before").card("name")
+    assert (card.name, card.dim, card.pooling, card.layer) == ("name", 64, "last", -1)
+    assert (card.frames, card.transcript) == (frames, "before")
+    assert card.prompt is not None
+    assert card.prompt.video == "{video}\nSummarize above video in one word: "
+
+
+def test_it_trains_from_the_start_in_training_mode_with_dropout(tiny: Path) -> None:
+    made = module(tiny, lora=LoraOptions(r=4, dropout=0.5))
+    with torch.no_grad():  # a fresh B is 0 and hides dropout
+        for name, parameter in made.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_()
+    batch = batch_of(made)
+    assert made.tower.training
+    assert not torch.allclose(made.encode_batch(batch).anchors, made.encode_batch(batch).anchors)
+
+
+def gradients(made: TextContrastive) -> dict[str, torch.Tensor]:
+    loss, _, _ = made.contrast(batch_of(made))
+    loss.backward()
+    return {name: p.grad for name, p in made.named_parameters() if p.grad is not None}
+
+
+def test_gradient_checkpointing_recomputes_and_gives_the_same_gradients(tiny: Path) -> None:
+    plain, checkpointed = module(tiny), module(tiny, gradient_checkpointing=True)
+    calls: list[int] = []
+    checkpointed.tower.get_base_model().layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
+    expected, found = gradients(plain), gradients(checkpointed)
+    assert expected.keys() == found.keys()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient)
+    assert len(calls) == 2 * 2  # two passages, forward and again in the backward pass
+
+
+def test_an_earlier_layer_trains_the_blocks_up_to_it_and_runs_no_others(tiny: Path) -> None:
+    made = module(tiny, layer=1)
+    assert len(made.tower.get_base_model().layers) == 1
+    assert gradients(made).keys() == made.trained_names()  # none is idle, as DDP demands
+    whole = module(tiny)
+    batch = batch_of(made)
+    expected = [encode(whole.tower, passage, layer=1) for passage in batch.passages]
+    found = [encode(made.tower, passage, layer=1) for passage in batch.passages]
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("layer", [0, 4, -2])
+def test_a_layer_at_which_nothing_can_train_is_refused(tiny: Path, layer: int) -> None:
+    with pytest.raises(RefusedRequest, match=f"model.layer is {layer}; accepted: -1 .* or 1 to 3"):
+        module(tiny, layer=layer)
+
+
+def test_only_the_adapter_has_gradients(tiny: Path) -> None:
+    made = module(tiny)
+    assert gradients(made).keys() == made.trained_names()
+    assert all("lora_" in name for name in made.trained_names())
+
+
+def fit(tiny: Path, pairs_file: Path, tmp_path: Path, **options: Any) -> TextContrastive:
+    steps = options.pop("max_steps", 3)
+    made = module(tiny, **options)
+    trainer(tmp_path, max_steps=steps).fit(made, datamodule=PairsData(str(pairs_file), batch_size=4))
+    return made
+
+
+def test_training_lowers_the_loss(tiny: Path, pairs_file: Path, tmp_path: Path) -> None:
+    before = module(tiny)
+    after = fit(
+        tiny,
+        pairs_file,
+        tmp_path,
+        max_steps=30,
+        optimizer=OptimizerOptions(lr=1e-2),
+        loss=InfoNCE(temperature=0.1),
+    )
+    data = PairsData(str(pairs_file), batch_size=24)
+    data.read()
+    batch = Collate(before.text_ids)(list(enumerate(data.training)))
+    losses = [made.eval().contrast(batch)[1].rows.mean().item() for made in (before, after)]
+    assert losses[1] < 0.8 * losses[0]
+
+
+def test_a_fit_tells_what_trains_and_how_many_negatives_an_anchor_has(
+    tiny: Path, pairs_file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="vidvec_msg")
+    made = module(tiny)
+    trainer(tmp_path, max_steps=1, accumulate_grad_batches=2).fit(
+        made, datamodule=PairsData(str(pairs_file), batch_size=4, one_per_group=True)
+    )
+    assert "12,288 of 156,160 parameters train" in caplog.text
+    assert "3.0 negatives per anchor on 1 rank(s); accumulating 2 batches adds none" in caplog.text
+    assert "24 pairs train in 6 steps an epoch (24 pairs seen), 0 validate" in caplog.text
+    assert {
+        "train/loss",
+        "train/accuracy",
+        "train/masked_cells",
+        "lr",
+        "pairs_per_second",
+        "tokens_per_second",
+    } <= set(made.trainer.callback_metrics)
+
+
+def test_vectors_that_are_all_alike_are_warned_about(
+    tiny: Path,
+    pairs_file: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = module(tiny)
+    monkeypatch.setattr("vidvec_msg.train.module.ALIKE", -1.0)  # stands for a read-out that sees no content
+    trainer(tmp_path, max_steps=1).fit(made, datamodule=PairsData(str(pairs_file), batch_size=4))
+    assert "the first batch's vectors are nearly the same (mean cosine 0." in caplog.text
+
+
+def test_a_loss_that_is_not_a_number_stops_and_names_the_batch(
+    tiny: Path, pairs_file: Path, tmp_path: Path
+) -> None:
+    made = module(tiny)
+    with torch.no_grad():
+        next(p for name, p in made.named_parameters() if "lora_A" in name).fill_(torch.nan)
+    with pytest.raises(
+        NonFiniteLoss, match=r"the loss is nan at step 0, batch 0 \(pairs pair-\d+, .*\)\. Lower model"
+    ):
+        trainer(tmp_path, max_steps=1).fit(made, datamodule=PairsData(str(pairs_file), batch_size=4))
+
+
+def test_validation_pairs_are_measured(tiny: Path, pairs_file: Path, tmp_path: Path) -> None:
+    made = module(tiny)
+    data = PairsData(str(pairs_file), batch_size=4, validation_fraction=0.25)
+    found = trainer(tmp_path).validate(made, datamodule=data, verbose=False)[0]
+    assert {"val/loss", "val/accuracy", "val/negatives_per_anchor", "val/masked_cells"} <= found.keys()
+
+
+def test_checkpoints_hold_the_adapter_alone_and_load_again(
+    tiny: Path, pairs_file: Path, tmp_path: Path
+) -> None:
+    trained = fit(tiny, pairs_file, tmp_path)
+    path = tmp_path / "a.ckpt"
+    trained.trainer.save_checkpoint(path)
+    checkpoint = torch.load(path, weights_only=True)  # nothing in it needs unpickling
+    assert checkpoint["state_dict"].keys() == trained.trained_names()
+    fresh = module(tiny)
+    trainer(tmp_path).validate(
+        fresh,
+        datamodule=PairsData(str(pairs_file), batch_size=4),
+        ckpt_path=path,
+        verbose=False,
+        weights_only=True,
+    )
+    for name, parameter in fresh.named_parameters():
+        assert torch.equal(parameter, trained.get_parameter(name))
+
+
+def test_a_checkpoint_of_another_adapter_is_refused(tiny: Path, pairs_file: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.ckpt"
+    fit(tiny, pairs_file, tmp_path).trainer.save_checkpoint(path)
+    other = module(tiny, lora=LoraOptions(r=2))
+    with pytest.raises(
+        RefusedRequest, match=r"the checkpoint is of another adapter: 42 weights differ, .*config.yaml"
+    ):
+        trainer(tmp_path).validate(
+            other, datamodule=PairsData(str(pairs_file), batch_size=4), ckpt_path=path, weights_only=True
+        )
+
+
+# ---- the embedder over the tower
+
+TEXTS = [
+    Item("a", text="A small red ball."),
+    Item("b", text="Keep trying, " * 20),
+    Item("c", title="T", text="x"),
+]
+
+
+def test_a_texts_vector_is_the_same_in_any_batch_and_in_the_saved_embedder(
+    tiny: Path, pairs_file: Path, tmp_path: Path
+) -> None:
+    made = fit(tiny, pairs_file, tmp_path, optimizer=OptimizerOptions(lr=1e-2))
+    card = made.card("x")
+    together = TowerEmbedder(made.tower, made.text_ids, card).encode(TEXTS, role="query")
+    alone = [
+        TowerEmbedder(made.tower, made.text_ids, card, batch_size=1).encode([t], role="query") for t in TEXTS
+    ]
+    np.testing.assert_allclose(np.concatenate(alone), together, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
+    assert made.tower.training  # as it was
+    save_embedder(tmp_path / "embedder", model=made.tower, card=card)
+    np.testing.assert_allclose(
+        load_saved(tmp_path / "embedder").encode(TEXTS, role="query"), together, atol=1e-5
+    )
+
+
+def test_no_items_give_no_rows_and_an_item_without_text_is_named(tiny: Path) -> None:
+    made = module(tiny)
+    embedder = TowerEmbedder(made.tower, made.text_ids, made.card("x"))
+    assert embedder.encode([], role="query").shape == (0, 64)
+    with pytest.raises(ItemError, match="item 'e': no text in it"):
+        embedder.encode([Item("a", text="x"), Item("e", text=" ")], role="query")

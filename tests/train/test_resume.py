@@ -1,0 +1,116 @@
+"""N + M steps equal N, save, load, M: batches, losses, weights; also mid-epoch, with dropout."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pytorch_lightning import Callback, Trainer
+
+from vidvec_msg.train.checkpoints import KeepLast
+from vidvec_msg.train.datamodule import PairsData
+from vidvec_msg.train.lora import LoraOptions
+from vidvec_msg.train.module import TextContrastive
+from vidvec_msg.train.optimizer import OptimizerOptions
+
+STEPS = 8  # 6 an epoch
+
+
+class Record(Callback):
+    """Batches and losses; interrupts after some step, as a kill would."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.seen: list[tuple[list[str], float]] = []
+        self.stop_after = stop_after
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self.seen.append((batch.names, outputs["loss"].item()))
+        if trainer.global_step == self.stop_after:
+            raise RuntimeError("killed")
+
+
+def run(
+    tiny: Path,
+    pairs: Path,
+    folder: Path,
+    *,
+    stop_after: int | None = None,
+    resume: bool = False,
+    accumulate: int = 1,
+) -> tuple[list[tuple[list[str], float]], dict[str, torch.Tensor]]:
+    torch.manual_seed(1234 if resume else 0)  # a resumed process starts from another random state
+    module = TextContrastive(
+        str(tiny), lora=LoraOptions(r=4, dropout=0.3), optimizer=OptimizerOptions(lr=1e-2, warmup_ratio=0.3)
+    )
+    keep, record = KeepLast(folder / "last.ckpt", every_n_steps=1), Record(stop_after)
+    trainer = Trainer(
+        max_steps=STEPS,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=True,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=folder,
+        callbacks=[record, keep],
+        accumulate_grad_batches=accumulate,
+        limit_val_batches=0,
+    )
+    data = PairsData(str(pairs), batch_size=4)
+    checkpoint = folder / "last.ckpt" if resume else None
+    try:
+        trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    except RuntimeError as error:
+        if str(error) != "killed":
+            raise
+    return record.seen, {name: module.get_parameter(name).detach().clone() for name in module.trained_names()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny: Path, pairs_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return run(tiny, pairs_file, tmp_path_factory.mktemp("whole"))
+
+
+@pytest.mark.parametrize("done", [2, 6, 7], ids=["in an epoch", "between epochs", "in the second epoch"])
+def test_a_resumed_run_equals_an_undisturbed_one(
+    tiny: Path, pairs_file: Path, tmp_path: Path, undisturbed: Any, done: int
+) -> None:
+    # killed in the step after the checkpoint of step `done`, before the next is written
+    first, _ = run(tiny, pairs_file, tmp_path, stop_after=done + 1)
+    second, weights = run(tiny, pairs_file, tmp_path, resume=True)
+    steps, expected = undisturbed
+    assert [names for names, _ in second] == [names for names, _ in steps[done:]]
+    assert [loss for _, loss in first[:done] + second] == pytest.approx([loss for _, loss in steps], rel=1e-6)
+    assert weights.keys() == expected.keys()
+    for name, weight in weights.items():
+        torch.testing.assert_close(weight, expected[name], rtol=1e-6, atol=1e-8)
+
+
+def test_the_first_interrupt_finishes_the_step_and_saves_and_the_second_stops(tmp_path: Path) -> None:
+    keep = KeepLast(tmp_path / "last.ckpt")
+    before = signal.getsignal(signal.SIGINT)
+    with keep.saving_on_interrupt():
+        signal.raise_signal(signal.SIGINT)
+        assert keep.interrupted
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_checkpoint_takes_its_place_only_when_it_is_whole(tmp_path: Path) -> None:
+    class Dying:
+        is_global_zero, global_step = True, 1
+
+        def save_checkpoint(self, path: Path, weights_only: bool) -> None:
+            path.write_text("half")
+            raise RuntimeError("killed")
+
+    path = tmp_path / "last.ckpt"
+    path.write_text("whole")
+    with pytest.raises(RuntimeError, match="killed"):
+        KeepLast(path).write(Dying())  # type: ignore[arg-type]
+    assert path.read_text() == "whole"
