@@ -227,6 +227,12 @@ def test_refused_before_a_model_is_loaded(
     assert not out.exists()
 
 
+def test_an_unknown_embedder_leaves_nothing_behind(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(RefusedRequest):
+        evaluate(folder, "nowhere:Nothing", tmp_path / "e")
+    assert not (tmp_path / "e").exists()
+
+
 def test_roles_are_embedded_apart_where_they_differ(folder: Path, tmp_path: Path) -> None:
     spec = f"{__name__}:RoleEmbedder"
     import sys

@@ -82,7 +82,7 @@ def test_wrong_options_come_in_one_message() -> None:
         )
     for told in ("batch_size is 1", "choose one", "passages is 0", "num_workers is -1", "max_pairs is 1"):
         assert told in str(refusal.value)
-    with pytest.raises(RefusedRequest, match=r"validation_fraction is 1\.5; it must be at least 0 and below 1"):
+    with pytest.raises(RefusedRequest, match=r"validation_fraction is 1\.5; it must be at least 0"):
         PairsData("x.jsonl", validation_fraction=1.5)
 
 

@@ -112,12 +112,14 @@ def evaluate(
             side, batch_size=batch_size, shard_size=1, dtype="float32", max_failures=max_failures
         )
     refuse_missing_media(items, max_failures)
-    _claim(out, settings)
+    _refuse_other(out, settings)
 
     # 2. vectors
     from vidvec_msg.embedders.load import load_embedder
 
-    made = _embed(sides, load_embedder(embedder), embedder, out / "vectors", batch_size)
+    model = load_embedder(embedder)
+    _claim(out, settings)
+    made = _embed(sides, model, embedder, out / "vectors", batch_size)
 
     # 3. numbers, and the lists they come from
     evaluation = _score(sides, made, options, pool, out)
@@ -191,8 +193,8 @@ class _Sides:
         return reverse(self.qrels)
 
 
-def _claim(out: Path, settings: Mapping[str, Any]) -> None:
-    """Takes the folder for this evaluation: a new one, or one that the same evaluation began."""
+def _refuse_other(out: Path, settings: Mapping[str, Any]) -> None:
+    """Refuses a folder that is neither new nor begun by the same evaluation."""
     require_new(out, option="out", resumable="config.yaml")
     path = out / "config.yaml"
     # what these change is checked elsewhere or does not reach the numbers; the folder may have been moved
@@ -204,8 +206,12 @@ def _claim(out: Path, settings: Mapping[str, Any]) -> None:
             if key not in free and before.get(key) != value:
                 problems.add(f"{key} was {before.get(key)!r} and is {value!r} now")
         problems.refuse_if_any()
-    (out / "report.json").unlink(missing_ok=True)  # not complete again until the end
-    with replacing(path) as temporary:
+
+
+def _claim(out: Path, settings: Mapping[str, Any]) -> None:
+    """Marks the folder as this evaluation's, incomplete until the end."""
+    (out / "report.json").unlink(missing_ok=True)
+    with replacing(out / "config.yaml") as temporary:
         temporary.write_text(
             yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True), encoding="utf-8"
         )

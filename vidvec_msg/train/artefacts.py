@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.utilities import rank_zero_only
 
 from vidvec_msg.runs import write_json
 from vidvec_msg.train.module import TextContrastive
@@ -28,11 +27,13 @@ class WriteEmbedder(Callback):
     def __init__(self, run: Path) -> None:
         self.run = run
 
-    @rank_zero_only
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Saves the adapter with its card; the summary is written last, so its presence means complete."""
         if not isinstance(pl_module, TextContrastive):
             log.warning(f"no embedder is written: {type(pl_module).__name__} is not a TextContrastive")
+            return
+        metrics = _numbers(trainer)  # on every rank: reading them may reduce them over ranks
+        if not trainer.is_global_zero:
             return
         from vidvec_msg.embedders.saved import save_embedder
 
@@ -48,7 +49,7 @@ class WriteEmbedder(Callback):
                 "epoch": trainer.current_epoch,
                 "pairs_seen": size.pairs,
                 "seconds": round(size.seconds, 2),
-                "metrics": _numbers(trainer),
+                "metrics": metrics,
                 "versions": dict(card.versions),
             },
         )
