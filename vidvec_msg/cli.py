@@ -1,8 +1,8 @@
 """``vidvec-msg VERB``: a table of verb → function; the function's signature and docstring are its options.
 
-Every option is also a YAML key (``--config FILE``; ``--print_config`` writes the file). Exit codes:
-0 done; 1 done, but more items failed than allowed; 2 the request was refused and nothing was written;
-130 interrupted, and resumable by the same command.
+Every option is also a YAML key (``--config FILE``; ``--print_config`` writes the file). Exit codes: 0 done;
+1 done, but more items failed than allowed, or the job could not go on; 2 the request was refused and nothing
+was written; 130 interrupted, and resumable by the same command.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from vidvec_msg.errors import RefusedRequest, TooManyFailures, did_you_mean
+from vidvec_msg.errors import JobFailed, RefusedRequest, did_you_mean
 
 PROGRAM = "vidvec-msg"
 
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RefusedRequest as error:
         sys.stderr.write(f"{PROGRAM}: {error}\n")
         return 2
-    except TooManyFailures as error:
+    except JobFailed as error:
         sys.stderr.write(f"{PROGRAM}: {error}\n")
         return 1
     except KeyboardInterrupt:

@@ -41,8 +41,12 @@ class ItemError(ValueError):
         return type(self), (self.failures,)  # survives the trip back from a worker process
 
 
-class TooManyFailures(RuntimeError):
-    """The job ended and wrote its results, but more items failed than allowed. Exit code 1."""
+class JobFailed(RuntimeError):
+    """The job began and did not end well; what it wrote stays. Exit code 1."""
+
+
+class TooManyFailures(JobFailed):
+    """The job ended and wrote its results, but more items failed than allowed."""
 
 
 @dataclass(slots=True)

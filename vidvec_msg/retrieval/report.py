@@ -1,4 +1,4 @@
-"""What people read of an evaluation: an HTML page that is one file, Markdown, and tables for the terminal.
+"""What people look at: the report of an evaluation as an HTML page that is one file.
 
 The parts of the page (:func:`metric_table`, :func:`comparison_table`, :func:`group_table`,
 :func:`rank_histogram`, :func:`query_sheet`, :func:`page`) are functions of their own, so that other
@@ -19,30 +19,14 @@ from markupsafe import Markup
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.relevance import Qrels, reverse
 from vidvec_msg.retrieval.directions import SMALL_GROUP, Direction, Evaluation, Score
-from vidvec_msg.retrieval.metrics import parse_metrics
 from vidvec_msg.retrieval.pictures import interval_bar, item_picture, rank_bins
 from vidvec_msg.retrieval.ranking import GoldRanks
+from vidvec_msg.retrieval.tables import HOW_TO_READ, counted, group_columns, interval_text, is_share, shown
 
 EXAMPLES = 4  # best and as many worst queries a direction
-_GROUP_COLUMNS = (
-    "hit_rate@1",
-    "recall@10",
-    "map",
-    "ndcg@10",
-    "recall@1",
-    "mrr",
-)  # the first three given ones
-_GROUP_WIDTH = 3  # columns that fit beside each other on a phone
 _GROUP_ROWS = 30  # values of a group shown on the page; report.json has all
 _WORDS = 400  # characters of a text shown on the page
 _LISTED = 200  # skipped queries named on the page
-
-HOW_TO_READ = (
-    "recall@k is the share of all positives found within the first k ranks, so with 8 positives recall@1 "
-    "cannot exceed 1/8; hit_rate@k says whether at least one is there. Papers call either of them R@k. mrr "
-    "looks at the first positive, map and ndcg at all of them. The two directions have different candidates "
-    "and different numbers of positives and must not be averaged."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +282,7 @@ def html_report(
         Section("Results", joined(columns(*(_numbers(direction) for direction in both)), interval_key())),
         Section(
             "Where the best positive came out",
-            joined(columns(*(_histogram(direction) for direction in both)), histogram_key()),
+            joined(columns(*(titled_histogram(d.label, d) for d in both)), histogram_key()),
         ),
     ]
     if any(direction.groups for direction in both):
@@ -308,7 +292,7 @@ def html_report(
         (evaluation.forward, items, qrels),
         (evaluation.reverse, items[::-1], reverse(qrels)),
     ):
-        body = _examples(direction, sides[0], sides[1], judged, with_pictures=with_pictures)
+        body = examples(direction, sides[0], sides[1], judged, with_pictures=with_pictures)
         if body:
             sections.append(
                 Section(f"Examples, {direction.label}", body, "The queries that went best and worst.")
@@ -374,7 +358,7 @@ def counts_text(direction: Direction) -> str:
     """Sizes of a direction in words."""
     mean = direction.gold.counts.mean() if len(direction.gold) else 0.0
     parts = [
-        _counted(len(direction.query_ids), "query", "queries"),
+        counted(len(direction.query_ids), "query", "queries"),
         f"{len(direction.candidate_ids):,} candidates",
         "1 positive a query" if mean == 1 else f"{mean:.3g} positives a query",
         f"{len(direction.skipped):,} skipped" if direction.skipped else "",
@@ -392,31 +376,33 @@ def _numbers(direction: Direction) -> Markup:
         parts.append(
             _part(
                 "listed",
-                f"{_counted(len(direction.skipped), 'judged query', 'judged queries')} not in the means",
+                f"{counted(len(direction.skipped), 'judged query', 'judged queries')} not in the means",
                 lines,
             )
         )
     return joined(*parts)
 
 
-def _histogram(direction: Direction) -> Markup:
-    return joined(_part("direction_head", direction.label, "", []), rank_histogram(direction.gold))
+def titled_histogram(title: str, direction: Direction) -> Markup:
+    """:func:`rank_histogram` below a title."""
+    return joined(_part("direction_head", title, "", []), rank_histogram(direction.gold))
 
 
 def _groups(direction: Direction) -> Markup:
-    metrics = _group_columns(direction.metrics)
+    metrics = group_columns(direction.metrics)
     tables = [group_table(key, groups, metrics) for key, groups in direction.groups.items()]
     return joined(_part("direction_head", direction.label, "", []), *tables)
 
 
-def _examples(
+def examples(
     direction: Direction,
     queries: Mapping[str, Item],
     candidates: Mapping[str, Item],
     qrels: Mapping[str, Mapping[str, int]],
     *,
-    with_pictures: bool,
+    with_pictures: bool = True,
 ) -> Markup:
+    """The queries that went best and worst, with what was retrieved for them; empty if there are none."""
     best, worst = choose_examples(direction)
     parts = []
     for heading, rows in (("best", best), ("worst", worst)):
@@ -427,131 +413,6 @@ def _examples(
             ]
             parts += [Markup("<h4>{}</h4>").format(heading), query_sheet(shown_rows)]
     return joined(*parts)
-
-
-# --- Markdown and the terminal ----------------------------------------------------------------------
-
-
-def markdown_report(report: Mapping[str, Any]) -> str:
-    """``report.md``: the numbers of ``report.json`` for a pull request or a notebook."""
-    model = report["model"]
-    head = [
-        f"# {model['name']} on {report['collection']}",
-        "",
-        f"Split {report['split']}, embedder {report['embedder']}, fingerprint {model['fingerprint']}. "
-        "Values in percent, 95% bootstrap intervals over queries; chance is what a random ranking scores.",
-        "",
-    ]
-    return "\n".join(head) + markdown_tables(report) + f"\n{HOW_TO_READ}\n"
-
-
-def markdown_tables(report: Mapping[str, Any]) -> str:
-    """The tables of both directions as Markdown, groups included."""
-    lines: list[str] = []
-    for name in ("forward", "reverse"):
-        part = report[name]
-        lines += [f"## {part['label']}", "", _sizes(part), ""]
-        lines += [f"> {warning}\n" for warning in part["warnings"]]
-        lines += ["| metric | value | 95% interval | chance |", "| --- | ---: | ---: | ---: |"]
-        for metric, score in _scores(part).items():
-            cells = (
-                metric,
-                shown(metric, score.value),
-                interval_text(metric, score),
-                shown(metric, score.chance),
-            )
-            lines.append(f"| {' | '.join(cells)} |")
-        lines.append("")
-        lines += _markdown_groups(part)
-    return "\n".join(lines)
-
-
-def terminal_tables(report: Mapping[str, Any]) -> str:
-    """The tables of both directions, drawn for a terminal."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(force_terminal=True)
-    with console.capture() as capture:
-        for name in ("forward", "reverse"):
-            part = report[name]
-            console.print(f"[bold]{part['label']}[/bold]  {_sizes(part)}", highlight=False)
-            table = Table(box=SIMPLE_HEAD)
-            for heading in ("metric", "value", "95% interval", "chance"):
-                table.add_column(heading, justify="left" if heading == "metric" else "right")
-            for metric, score in _scores(part).items():
-                table.add_row(
-                    metric,
-                    shown(metric, score.value),
-                    interval_text(metric, score),
-                    shown(metric, score.chance),
-                )
-            console.print(table)
-            for warning in part["warnings"]:
-                console.print(f"[yellow]{warning}[/yellow]")
-    return capture.get()
-
-
-def shown(metric: str, value: float | None) -> str:
-    """A value as people read it: percent with one decimal; counts and gains as they are; a dash for none."""
-    if value is None:
-        return "–"
-    return f"{100 * value:.1f}" if is_share(metric) else f"{value:.3f}"
-
-
-def interval_text(metric: str, score: Score) -> str:
-    """An interval as "12.3 – 45.6"; empty if there is none."""
-    if score.low is None or score.high is None:
-        return ""
-    return f"{shown(metric, score.low)} – {shown(metric, score.high)}"
-
-
-def is_share(metric: str) -> bool:
-    """Whether a metric lies between 0 and 1 (all but hits, undivided gains, graded rbp)."""
-    return parse_metrics([metric])[0].kind not in ("hits", "dcg", "dcg_burges", "rbp")
-
-
-def _scores(part: Mapping[str, Any]) -> dict[str, Score]:
-    return {name: Score(**score) for name, score in part["metrics"].items()}
-
-
-def _sizes(part: Mapping[str, Any]) -> str:
-    text = f"{part['queries']:,} queries, {part['candidates']:,} candidates"
-    if part["skipped"]:
-        text += f", {len(part['skipped']):,} skipped"
-    if part["tied_queries"]:
-        text += f", {part['tied_queries']:,} tied"
-    return text
-
-
-def _markdown_groups(part: Mapping[str, Any]) -> list[str]:
-    metrics = _group_columns(part["metrics"])
-    lines: list[str] = []
-    for key, groups in part["groups"].items():
-        lines += [
-            f"| {key} | queries | {' | '.join(metrics)} |",
-            "| --- " + "| ---: " * (len(metrics) + 1) + "|",
-        ]
-        for value, group in groups.items():
-            cells = [shown(metric, group["metrics"].get(metric)) for metric in metrics]
-            mark = " †" if group["small"] else ""
-            lines.append(
-                f"| {value.replace('|', '&#124;')}{mark} | {group['queries']} | {' | '.join(cells)} |"
-            )
-        lines.append("")
-    if part["groups"]:
-        lines += [f"† fewer than {SMALL_GROUP} queries", ""]
-    return lines
-
-
-def _group_columns(metrics: Mapping[str, Any]) -> list[str]:
-    chosen = [name for name in _GROUP_COLUMNS if name in metrics] or list(metrics)
-    return chosen[:_GROUP_WIDTH]
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"
 
 
 # --- below ------------------------------------------------------------------------------------------

@@ -2,9 +2,9 @@
 
     python -m vidvec_msg.tinyworld.build --seed 0 --out DIR
 
-Draws the clips, trains the tokenizer and the model (about 20 minutes on 2 CPU cores), checks that the
-result captions clips it has not seen, and saves a folder that transformers' Auto classes open, with its
-card and its own log.
+Draws the clips, trains the tokenizer and the model (25 minutes on one thread of a busy 2-core machine),
+checks that the result captions clips it has not seen, and saves a folder that transformers' Auto classes
+open, with its card and its own log.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.formats.relevance import reverse
 from vidvec_msg.runs import write_json
 from vidvec_msg.tinyworld.collections import write_pairs, write_world
 
@@ -38,13 +39,13 @@ ABOUT = {
     "control": "adapted with the same texts, paired at random",
 }
 LIMITS = (
-    "This proves the mechanism on its own little world of drawn clips. It is not a model for real videos, and "
-    "stories that it never saw do not transfer."
+    "This proves the mechanism on its own little world of drawn clips. It is not a model for real videos, "
+    "and stories that it never saw do not transfer."
 )
 
 
 def demo(out: Path = Path("runs/demo"), *, seed: int = 0, open_report: bool | None = None) -> Path:
-    """Runs the whole loop on the tiny world: draw, fit on text alone, embed, index, evaluate both ways, report.
+    """Runs the whole loop on the tiny world: draw, fit on text alone, embed, index, evaluate, report.
 
     A tiny multimodal LLM that was taught to caption small drawn clips is adapted with storyline–message pairs
     (text alone), then searched for clips by message and for messages by clip; beside it stand the untrained
@@ -189,6 +190,7 @@ def _finish(
 
 def _write_report(path: Path, results: Mapping[str, Evaluated]) -> None:
     from vidvec_msg.retrieval import report
+    from vidvec_msg.retrieval.tables import HOW_TO_READ
 
     sections = []
     for long in DIRECTIONS.values():
@@ -208,14 +210,22 @@ def _write_report(path: Path, results: Mapping[str, Evaluated]) -> None:
     sections.append(
         report.Section(
             "Rank of the best positive",
-            report.joined(*(_histograms(results, long) for long in DIRECTIONS.values())),
-            "Before, after and control; the outline is what a random order would give.",
+            report.joined(
+                *(_histograms(results, long) for long in DIRECTIONS.values()), report.histogram_key()
+            ),
+            "Before, after and control.",
         )
     )
     adapted = results["after"]
     for long in DIRECTIONS.values():
         direction = _direction(adapted, long)
-        body = report.examples_of(direction, *adapted.sides_of(long))
+        queries = {item.id: item for item in adapted.queries}
+        clips = {item.id: item for item in adapted.corpus}
+        body = (
+            report.examples(direction, queries, clips, adapted.qrels)
+            if long == "forward"
+            else report.examples(direction, clips, queries, reverse(adapted.qrels))
+        )
         sections.append(
             report.Section(f"Queries, {direction.label}", body, "The adapted model's best and worst.")
         )
@@ -224,7 +234,7 @@ def _write_report(path: Path, results: Mapping[str, Evaluated]) -> None:
         sections,
         eyebrow="vidvec-msg demo",
         facts=[("limits", LIMITS)],
-        footer=report.HOW_TO_READ,
+        footer=HOW_TO_READ,
     )
     path.write_text(text, encoding="utf-8")
 
@@ -232,13 +242,10 @@ def _write_report(path: Path, results: Mapping[str, Evaluated]) -> None:
 def _histograms(results: Mapping[str, Evaluated], long: str) -> Any:
     from vidvec_msg.retrieval import report
 
-    parts = []
-    for name, result in results.items():
-        direction = _direction(result, long)
-        parts.append(
-            report.joined(report.titled(f"{direction.label}, {name}"), report.rank_histogram(direction.gold))
-        )
-    return report.columns(*parts)
+    directions = {name: _direction(result, long) for name, result in results.items()}
+    return report.columns(
+        *(report.titled_histogram(f"{d.label}, {name}", d) for name, d in directions.items())
+    )
 
 
 def _direction(result: Evaluated, long: str) -> Direction:

@@ -18,7 +18,7 @@ from vidvec_msg.embedders.language_model import Dtype, keep_blocks, load_languag
 from vidvec_msg.embedders.models import resolve_model
 from vidvec_msg.embedders.pooling import FINAL
 from vidvec_msg.embedders.prompts import resolve_prompt
-from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.errors import JobFailed, RefusedRequest
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.runs import software_versions
 from vidvec_msg.train import gather
@@ -34,7 +34,7 @@ ALIKE = 0.98
 """Mean cosine of a first batch above which the read-out is suspect (a BOS token once gave 0.99)."""
 
 
-class NonFiniteLoss(RuntimeError):
+class NonFiniteLoss(JobFailed):
     """The loss is NaN or infinite; the message names the batch."""
 
 
