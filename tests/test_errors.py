@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 import vidvec_msg
-from vidvec_msg.errors import Failure, ItemError, Problems, RefusedRequest, did_you_mean
+from vidvec_msg.errors import Failure, ItemError, Problems, RefusedRequest, did_you_mean, explain_unknown
 from vidvec_msg.extras import require
 
 
@@ -46,6 +46,30 @@ def test_a_missing_faiss_names_both_builds(monkeypatch: pytest.MonkeyPatch) -> N
 def test_near_names() -> None:
     assert did_you_mean("metrcs", ["metrics", "pool"]) == " (did you mean 'metrics'?)"
     assert did_you_mean("zzz", ["metrics"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (
+            "unrecognized arguments: --data.batch-sise",
+            "'data.batch-sise' (did you mean 'data.batch_size'?)",
+        ),
+        ("Option 'seeds' is not accepted", "'seeds' (did you mean 'seed'?)"),
+        ("Key 'fit.data.seed_' is not expected", "'data.seed_' (did you mean 'data.seed'?)"),
+        ("Group 'data' does not accept option 'lora.rr'", "'data.lora.rr' (did you mean 'data.lora.r'?)"),
+    ],
+)
+def test_an_option_that_the_parser_does_not_know(message: str, told: str) -> None:
+    known = ["data.batch_size", "data.seed", "data.lora.r", "seed"]
+    assert (
+        explain_unknown(message, iter(known), ending="End.", inside="fit") == f"unknown option {told}. End."
+    )
+
+
+def test_other_complaints_of_the_parser_stay() -> None:
+    for message in ("Key 'data.pairs' is required", 'Parser key "data.seed": Expected an int'):
+        assert explain_unknown(message, ["data.seed"], ending="End.") == message
 
 
 def test_the_package_offers_its_names_lazily() -> None:

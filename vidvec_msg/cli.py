@@ -15,12 +15,14 @@ import os
 import re
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from vidvec_msg.errors import JobFailed, RefusedRequest, did_you_mean
+from vidvec_msg.errors import JobFailed, RefusedRequest, did_you_mean, explain_unknown
 
 PROGRAM = "vidvec-msg"
 
@@ -68,12 +70,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         verb = VERBS[known_verb(words[0])]
-        _log_to_stderr()
-        function = _load(verb.target)
-        if verb.takes_argv:
-            function(words)
-        else:
-            run_function(function, words[1:], program=f"{PROGRAM} {words[0]}")
+        # OpenMP threads that wait actively take the cores from each other on a busy machine: 30 steps of the
+        # tiny model took 300 s on two such cores, waiting passively 25 s. Read once, when torch is loaded.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        with _log_on_stderr():
+            function = _load(verb.target)
+            if verb.takes_argv:
+                function(words)
+            else:
+                run_function(function, words[1:], program=f"{PROGRAM} {words[0]}")
     except RefusedRequest as error:
         sys.stderr.write(f"{PROGRAM}: {error}\n")
         return 2
@@ -86,7 +91,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `| head` closed our output: not an error of ours
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except SystemExit as stop:  # --help and --print_config end this way
-        return int(stop.code or 0) if not isinstance(stop.code, str) else 2
+        if isinstance(stop.code, str):
+            sys.stderr.write(f"{PROGRAM}: {stop.code}\n")
+            return 2
+        return stop.code or 0
     return 0
 
 
@@ -125,31 +133,34 @@ def run_function(function: Callable[..., Any], words: Sequence[str], *, program:
     parser.add_argument("--config", action="config", help="YAML file of these options; later options win.")
     parser.add_function_arguments(function, as_group=False, as_positional=False)
     options = list(inspect.signature(function).parameters)
+    arguments = normalised(words, function)
     try:
-        namespace = parser.parse_args(normalised(words, function))
+        namespace = parser.parse_args(arguments)
     except ArgumentError as error:
-        raise RefusedRequest(f"{explained(str(error), options)}\nSee `{program} --help`.") from error
+        told = explain_unknown(str(error), options, ending=f"Accepted: {', '.join(options)}")
+        raise RefusedRequest(f"{_in_plain_words(told)}\nSee `{program} --help`.") from error
     values = parser.instantiate_classes(namespace).as_dict()
     values.pop("config", None)
-    return function(**values)
+    return function(**values | _texts_taken_for_nothing(arguments, values, function))
 
 
-def explained(message: str, options: Sequence[str]) -> str:
-    """A parser's complaint with the nearest valid name of each option that it does not know."""
-    unrecognised = message.partition("unrecognized arguments:")[2]
-    unknown = re.findall(r"--([\w.-]+)", unrecognised)
-    unknown += re.findall(r"(?:Option|Key|key) '([\w.]+)' is not (?:accepted|expected)", message)
-    hints = [f"unknown option {name!r}{did_you_mean(name.replace('-', '_'), options)}" for name in unknown]
-    if not hints:
-        return message
-    return "; ".join(hints) + f". Accepted: {', '.join(options)}"
+def _in_plain_words(message: str) -> str:
+    """A parser's complaint about a value without the parser's own terms."""
+    stray = message.partition("unrecognized arguments:")[2].strip()
+    if stray:
+        return (
+            f"no option takes {stray!r}: options begin with two dashes, and a value of several words stands "
+            "in quotes"
+        )
+    message = re.sub(r'Parser key "([\w.]+)":', r"--\1:", message)
+    return re.sub(r"<class '(\w+)'>", r"\1", message)
 
 
 def normalised(words: Sequence[str], function: Callable[..., Any]) -> list[str]:
     """Words as the parser takes them, from words as people type them.
 
     ``--max-failures`` is ``--max_failures``; a bare flag of a yes-or-no option means yes; a list option
-    takes the words that follow it, up to the next option.
+    takes the words that follow it, up to the next option; a value may begin with a dash.
     """
     types = typing.get_type_hints(function)
     result: list[str] = []
@@ -167,18 +178,45 @@ def normalised(words: Sequence[str], function: Callable[..., Any]) -> list[str]:
         if not equals:
             following = list(itertools.takewhile(lambda word: not word.startswith("--"), words[position:]))
         kind = types.get(name)
-        if kind is bool and not equals and (not following or following[0] not in ("true", "false")):
-            result.append(f"--{name}=true")
-        elif _is_list(kind) and following and not following[0].startswith("["):
-            result.append(f"--{name}={json.dumps(following)}")
+        if kind is bool:
+            given = value if equals else following[0] if following else ""
+            answer = _ANSWERS.get(given.lower())
+            position += bool(following and answer)
+            result.append(f"--{name}={answer or value or 'true'}")
+        elif _takes(kind, list) and (following or value):
+            result.append(f"--{name}={_as_list(following or [value])}")
             position += len(following)
+        elif following and kind is not None:
+            result.append(f"--{name}={following[0]}")
+            position += 1
         else:
             result.append(f"--{name}{equals}{value}")
     return result
 
 
-def _is_list(kind: Any) -> bool:
-    return any(typing.get_origin(part) is list or part is list for part in (kind, *typing.get_args(kind)))
+_ANSWERS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
+
+
+def _as_list(words: Sequence[str]) -> str:
+    """Words as a list for the parser; one that is written as a list stays as it is."""
+    return words[0] if len(words) == 1 and words[0].startswith("[") else json.dumps(words)
+
+
+def _takes(kind: Any, wanted: type) -> bool:
+    return any(part is wanted or typing.get_origin(part) is wanted for part in (kind, *typing.get_args(kind)))
+
+
+def _texts_taken_for_nothing(
+    arguments: Sequence[str], values: Mapping[str, Any], function: Callable[..., Any]
+) -> dict[str, str]:
+    """Options of type ``str | None`` whose words YAML reads as nothing: "#hashtag", "null", "~"."""
+    types = typing.get_type_hints(function)
+    given = {name[2:]: value for name, equals, value in (word.partition("=") for word in arguments) if equals}
+    return {
+        name: value
+        for name, value in given.items()
+        if _takes(types.get(name), str) and values.get(name) is None
+    }
 
 
 def _description(function: Callable[..., Any]) -> str:
@@ -195,6 +233,10 @@ def _load(target: str) -> Callable[..., Any]:
     return typing.cast(Callable[..., Any], function)
 
 
+def _warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    sys.stderr.write(f"{PROGRAM}: warning: {message}\n")
+
+
 class _Stderr(logging.Handler):
     """Bare lines to the stderr of the moment: results alone go to stdout."""
 
@@ -202,11 +244,21 @@ class _Stderr(logging.Handler):
         sys.stderr.write(self.format(record) + "\n")
 
 
-def _log_to_stderr() -> None:
+@contextmanager
+def _log_on_stderr() -> Iterator[None]:
+    """While a verb runs: a program that calls :func:`main` keeps its own logging."""
     logger = logging.getLogger("vidvec_msg")
+    handler, level = _Stderr(), logger.level
     logger.setLevel(logging.INFO)
-    if not any(isinstance(handler, _Stderr) for handler in logger.handlers):
-        logger.addHandler(_Stderr())
+    logger.addHandler(handler)
+    shown = warnings.showwarning
+    warnings.showwarning = _warn  # a user needs what it says, not the line of ours that said it
+    try:
+        yield
+    finally:
+        warnings.showwarning = shown
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 if __name__ == "__main__":

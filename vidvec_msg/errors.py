@@ -6,6 +6,7 @@ An error says what was given, what is accepted and what to do next; several prob
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -81,5 +82,40 @@ class Problems:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A hint for an error message: ``" (did you mean 'x'?)"``, or nothing if no known name is near."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    near = nearest(name, known)
+    return f" (did you mean {near!r}?)" if near is not None else ""
+
+
+def nearest(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
+    """The known name that is spelled most like this one; None if none is near.
+
+    Args:
+        name: what was given.
+        known: what is accepted.
+        likeness: difflib's ratio from which a name is near; 1 is the same name.
+    """
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)), None)
+
+
+def explain_unknown(message: str, known: Iterable[str], *, ending: str, inside: str = "") -> str:
+    """A jsonargparse complaint with the nearest valid name of each option that it does not know.
+
+    Args:
+        message: what the parser said.
+        known: every valid option, dotted.
+        ending: closes an explanation; what is accepted, or where it is listed.
+        inside: subcommand that the parser puts before the names of a file's keys.
+
+    Returns:
+        the explanation; the message itself if it is about something else.
+    """
+    names = re.findall(r"--([\w.-]+)", message.partition("nrecognized arguments:")[2])
+    names += re.findall(r"(?:[Oo]ption|[Kk]ey) '([\w.-]+)' is not (?:accepted|expected)", message)
+    groups = re.findall(r"Group '([\w.-]+)' does not accept option '([\w.-]+)'", message)
+    names += [f"{group}.{name}" for group, name in groups]
+    if not names:
+        return message
+    names = [name.removeprefix(f"{inside}.") for name in dict.fromkeys(names)]
+    known = list(known)
+    hints = [f"unknown option {name!r}{did_you_mean(name.replace('-', '_'), known)}" for name in names]
+    return f"{'; '.join(hints)}. {ending}"

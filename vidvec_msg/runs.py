@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -130,11 +130,3 @@ def require_new(out: Path, *, option: str, resumable: str | None = None) -> None
     if resumable is not None and (out / resumable).exists():
         return
     raise RefusedRequest(f"{option} {out} already holds files; give another folder, or remove it first.")
-
-
-def as_plain(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON-like copy: paths as strings, tuples as lists, mappings as dicts."""
-    plain = json.loads(json.dumps(dict(mapping), default=str))
-    if not isinstance(plain, dict):  # a mapping always dumps to an object
-        raise TypeError(f"not a mapping: {mapping!r}")
-    return plain

@@ -128,6 +128,15 @@ def test_weights_that_are_not_found_are_refused_and_never_random(tmp_path: Path)
         load_language_model(folder)
 
 
+def test_pickled_weights_are_not_opened(tmp_path: Path) -> None:
+    folder = build_tiny_mllm(tmp_path / "model", "text")
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(weights, folder / "pytorch_model.bin")  # a whole checkpoint, but a pickled one
+    with pytest.raises(RefusedRequest, match="its weights cannot be read"):
+        load_language_model(folder)
+
+
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RefusedRequest, match="its configuration cannot be read"):
         load_language_model(tmp_path)

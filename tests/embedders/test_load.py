@@ -80,7 +80,7 @@ def test_yaml(tmp_path, tiny):
         ),
         (
             "class_path: fakes.KeywordEmbedder\ninit_args: {bais: 1}",
-            "unknown option 'bais'; did you mean bias?",
+            "unknown option 'bais' (did you mean 'bias'?)",
         ),
         ("a: [", "is not YAML"),
         ("class_path: fakes.Nothing", "module fakes has no Nothing"),
@@ -104,7 +104,7 @@ def test_yaml_that_is_wrong(tmp_path, content, reason):
         ("mllm:word", "no model 'word': accepted are `tinyworld`"),
         ("missing.yaml", "no such file: missing.yaml"),
         ("no_such_module:Class", "no embedder 'no_such_module:Class'"),
-        ("fakes:KeywordEmbeder", "did you mean KeywordEmbedder?"),
+        ("fakes:KeywordEmbeder", "(did you mean 'KeywordEmbedder'?)"),
         ("fakes:KEYWORDS", "it has no `card`"),
         ("mllm:x?layer", "no model 'x?layer'"),
         ("mllm:x?layer=1&fps", "option 'fps' is not of the form key=value"),
@@ -126,7 +126,7 @@ def test_the_message_lists_every_form():
 @pytest.mark.parametrize(
     ("option", "reason"),
     [
-        ("fsp=2", "unknown option 'fsp'; did you mean fps?"),
+        ("fsp=2", "unknown option 'fsp' (did you mean 'fps'?)"),
         ("colour=blue", "unknown option 'colour'; known options: model, revision"),
         ("fps=fast", "option fps: 'fast' is not a number"),
         ("max_frames=2.5", "option max_frames: '2.5' is not a whole number"),
@@ -173,7 +173,7 @@ def test_a_saved_folder_with_options(tiny, llm, tmp_path):
     embedder = load_embedder(f"{tmp_path / 'e'}?max_frames=3&device=cpu")
     assert embedder.card.frames.max_frames == 3
     assert embedder.encode([Item("a", text="a dog")], role="query").shape == (1, 64)
-    with pytest.raises(RefusedRequest, match="did you mean max_frames"):
+    with pytest.raises(RefusedRequest, match="did you mean 'max_frames'"):
         load_embedder(f"{tmp_path / 'e'}?max_frame=3")
 
 

@@ -68,6 +68,26 @@ def test_the_models_own_prompts_are_on_the_card(texts, tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("prompts", "default"),
+    [
+        ({"query": "q: ", "corpus": "c: "}, None),
+        ({"query": "q: ", "document": "", "passage": "p: "}, None),
+        ({"query": "q: ", "passage": "p: ", "other": "o: "}, "other"),
+        ({"other": "o: "}, "other"),
+    ],
+    ids=["corpus", "a blank document prompt", "passage before the default", "default"],
+)
+def test_prompts_are_chosen_as_the_library_does(texts, tmp_path, prompts, default):
+    model = SentenceTransformer(MINILM, device="cpu", prompts=prompts, default_prompt_name=default)
+    model.save_pretrained(str(tmp_path))
+    theirs = SentenceTransformer(str(tmp_path), device="cpu")
+    ours = SentenceTransformerEmbedder(str(tmp_path))
+    for role, encode in (("query", theirs.encode_query), ("document", theirs.encode_document)):
+        expected = encode([item.text for item in texts], normalize_embeddings=True)
+        assert least_cosine(ours.encode(texts, role=role), expected) > 0.9999
+
+
 def test_fewer_dimensions(texts):
     small = SentenceTransformerEmbedder(MINILM, truncate_dim=64)
     check_vectors(small.encode(texts, role="query"), texts, small.card)

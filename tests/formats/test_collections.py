@@ -54,10 +54,12 @@ def test_every_field_arrives(tmp_path: Path) -> None:
     assert (second.start, second.end) == (1.0, 2.5)
     assert collection.queries[0].groups == {"topic": "x", "year": "2020"}
     assert collection.qrels == {"test": {"q1": {"d1": 2, "d2": 0}}}
-    assert collection.side("corpus") == collection.corpus
-    assert collection.side("queries") == collection.queries
+    assert load_side(folder, "queries") == collection.queries
     with pytest.raises(RefusedRequest, match="side 'both' does not exist; it is 'corpus' or 'queries'"):
-        collection.side("both")  # type: ignore[arg-type]
+        load_side(folder, "both")  # type: ignore[arg-type]
+    for load in (Collection.load, lambda folder: load_side(folder, "corpus")):
+        with pytest.raises(RefusedRequest, match=r"nowhere does not exist; give a folder with corpus\.jsonl"):
+            load(tmp_path / "nowhere")
 
 
 def test_a_beir_folder_is_a_collection(tmp_path: Path) -> None:
@@ -106,7 +108,7 @@ def test_every_problem_in_one_message(tmp_path: Path) -> None:
         "corpus.jsonl:3: no _id; it has an 'id', which must be called '_id'",
         "corpus.jsonl:4: _id 'd1' was already used in line 1",
         "corpus.jsonl:5: row 'd5' has no content; give one of text, title, transcript, ocr, video, image, ",
-        "corpus.jsonl:6: unknown field 'texts'; did you mean 'text'?",
+        "corpus.jsonl:6: unknown field 'texts' (did you mean 'text'?)",
         "corpus.jsonl:7: _id 'a\\tb' is empty, or has a space at an end, a tab or a control character",
         "corpus.jsonl:8: end 4.0 is not after start 5.0",
         "corpus.jsonl:9: text is a int; it must be a string",
@@ -182,8 +184,9 @@ def test_missing_media_is_found_without_decoding(tmp_path: Path) -> None:
     (tmp_path / "empty.mp4").touch()
     (tmp_path / "good.mp4").write_bytes(b"x")
     path = tmp_path / "corpus.jsonl"
-    names = ("good", "empty", "none")
-    path.write_text(lines(*({"_id": name, "video": f"{name}.mp4"} for name in names)), encoding="utf-8")
+    rows = [{"_id": name, "video": f"{name}.mp4"} for name in ("good", "empty", "none")]
+    rows[2]["audio"] = "none.wav"  # one item, one failure
+    path.write_text(lines(*rows), encoding="utf-8")
     failures = missing_media(load_side(tmp_path, "corpus"))
     assert [failure.item for failure in failures] == ["empty", "none"]
     assert failures[0].reason.startswith("file is empty")
@@ -213,3 +216,14 @@ def test_a_faulty_collection_leaves_the_old_one_in_place(tmp_path: Path) -> None
     assert "corpus.jsonl:3: row 'b' has no content" in message
     assert "split 'test': query 'z' is not in queries.jsonl" in message
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_split_of_an_earlier_collection_is_not_left_behind(tmp_path: Path) -> None:
+    """Ids such as d1 are in both, so its judgements would be read as those of the new one."""
+    rows = [{"_id": "d1", "text": "x"}]
+    judged = {"d1": {"d1": 1}}
+    write_collection(tmp_path, corpus=rows, queries=rows, qrels={"test": judged, "dev": judged})
+    with pytest.raises(
+        RefusedRequest, match=r"qrels/dev\.tsv is of an earlier collection; remove it, or give"
+    ):
+        write_collection(tmp_path, corpus=rows, queries=rows, qrels={"test": judged})

@@ -136,6 +136,11 @@ def test_functions_that_are_not_there_are_refused(source: ModuleType) -> None:
         ),
         ([{"anchor": "a", "positive": "p", "neg": ["n"]}], None, "column 'neg' looks like training text but"),
         ([{"anchor": "a", "positive": "p", "positive_2": "n"}], None, "column 'positive_2' looks like"),
+        (
+            [{"anchor": "a", "positive": "p"}, {"anchor": "b", "positive": "r", "neg": ["n"]}],
+            None,
+            "column 'neg' looks like training text but",
+        ),
     ],
 )
 def test_refusals(tmp_path: Path, rows: list[Any], columns: dict[str, str] | None, told: str) -> None:
@@ -177,3 +182,19 @@ def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
         RefusedRequest, match=r"unknown format '.txt'; accepted: .jsonl, .csv, .parquet, or module:function"
     ):
         read_pairs(tmp_path / "p.txt")
+
+
+def test_an_unquoted_comma_does_not_cut_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text("anchor,positive\nA dog, running,Keep going.\n")
+    with pytest.raises(
+        RefusedRequest, match="row 1: more cells than the header has; quote texts that hold a"
+    ):
+        read_pairs(path)
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.jsonl"])
+def test_another_encoding_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes('{"anchor": "für", "positive": "p"}\n'.encode("latin-1"))
+    with pytest.raises(RefusedRequest, match="it is not UTF-8"):
+        read_pairs(tmp_path / name)

@@ -75,11 +75,15 @@ def test_rising_scores_are_refused_and_nothing_is_written(tmp_path: Path, scores
 
 
 def test_faulty_lines_are_listed(tmp_path: Path) -> None:
-    (tmp_path / "r").write_text("q Q0 d 1 high t\nq Q0 d d 1 0.5 t\n\n")
+    (tmp_path / "r").write_text(
+        "q Q0 d 1 high t\nq Q0 d d 1 0.5 t\n\nq Q0 e 1 nan t\nq Q0 f 2 0.4 t\nq Q0 f 3 0.3 t\n"
+    )
     with pytest.raises(RefusedRequest) as caught:
         read_run(tmp_path / "r")
-    assert "r:1: the score is 'high'; it must be a number" in str(caught.value)
+    assert "r:1: the score is 'high'; it must be a finite number" in str(caught.value)
     assert "r:2: 7 columns; a line is: query Q0 document rank score tag" in str(caught.value)
+    assert "r:4: the score is 'nan'; it must be a finite number" in str(caught.value)
+    assert "r:6: query 'q' has document 'f' already; keep one line" in str(caught.value)
     (tmp_path / "q").write_text("q 0 d 0.9\n")
     with pytest.raises(RefusedRequest, match=r"the grade is '0.9'; it must be an integer"):
         read_trec_qrels(tmp_path / "q")

@@ -56,7 +56,8 @@ def test_constant_rate(steady):
         assert frames.sampled_fps == pytest.approx(2)
 
 
-def test_decord_comes_first_and_pyav_behind_it(steady, monkeypatch):
+def test_decord_comes_first_and_pyav_behind_it(steady, monkeypatch, caplog):
+    caplog.set_level("DEBUG", logger="vidvec_msg")
     assert read_frames(steady, TWO_A_SECOND).reader == "decord"
 
     def fails(*_):
@@ -64,6 +65,7 @@ def test_decord_comes_first_and_pyav_behind_it(steady, monkeypatch):
 
     monkeypatch.setattr(video, "_read_with_decord", fails)
     assert read_frames(steady, TWO_A_SECOND).reader == "pyav"
+    assert "steady.mp4: decord cannot read it (decord cannot)" in caplog.text
 
 
 def test_variable_rate(unsteady):

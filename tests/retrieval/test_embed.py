@@ -19,7 +19,14 @@ from fakes import KEYWORDS, KeywordEmbedder
 from vidvec_msg.embedders.contract import Role, Vectors
 from vidvec_msg.errors import Failure, ItemError, RefusedRequest, TooManyFailures
 from vidvec_msg.formats.items import Item
-from vidvec_msg.retrieval.embed import allowed_failures, embed, embed_items, encode_batch
+from vidvec_msg.retrieval.embed import (
+    allowed_failures,
+    embed,
+    embed_items,
+    encode_batch,
+    refuse_missing_media,
+    spec_from_anywhere,
+)
 from vidvec_msg.retrieval.writing import VectorsWriter
 
 TESTS = Path(__file__).parent.parent
@@ -132,7 +139,8 @@ def test_a_kill_after_the_last_failure_does_not_make_an_empty_folder(
 
 
 @pytest.mark.parametrize(
-    ("given", "of", "allowed"), [(0, 10, 0), (3, 10, 3), (0.25, 10, 2), (1.0, 10, 1), (0.999, 10, 9)]
+    ("given", "of", "allowed"),
+    [(0, 10, 0), (3, 10, 3), (0.25, 10, 2), (1.0, 10, 1), (0.999, 10, 9), (0.29, 100, 29)],
 )
 def test_allowed_failures_are_a_count_or_a_share(given: float, of: int, allowed: int) -> None:
     assert allowed_failures(given, of) == allowed
@@ -359,8 +367,8 @@ def start_job(out: Path, pause: float) -> subprocess.Popen[bytes]:
 
 def test_killed_at_several_moments_it_ends_in_the_bytes_of_an_undisturbed_run(tmp_path: Path) -> None:
     assert start_job(tmp_path / "whole", 0).wait() == 0
-    for moment in (0.0, 0.02, 0.13, 0.2):  # seconds after the first save; the whole job takes about 1
-        job = start_job(tmp_path / "v", 0.03)
+    for moment in (0.0, 0.1, 0.4, 0.8):  # seconds after the first save; the whole job sleeps for 3
+        job = start_job(tmp_path / "v", 0.1)
         while not list((tmp_path / "v").glob(".work/*.npy")):
             assert job.poll() is None
             time.sleep(0.001)
@@ -462,3 +470,31 @@ def test_the_job_ends_with_one_line_and_shows_no_bar_without_a_terminal(
         embed_items(items, KeywordEmbedder(), role="document", out=tmp_path / "v", max_failures=1)
     assert caplog.messages == [f"4 vectors of 8 dimensions in {tmp_path / 'v'}, 1 items failed"]
     assert capsys.readouterr() == ("", "")
+
+
+def test_the_same_id_on_both_sides_counts_twice_among_missing_media(tmp_path: Path) -> None:
+    items = [Item("a", video=tmp_path / "clip.mp4"), Item("a", image=tmp_path / "still.png")]
+    with pytest.raises(RefusedRequest, match="2 of 2 items lack their media and 1 may fail"):
+        refuse_missing_media(items, 1)
+
+
+def test_a_recorded_embedder_is_found_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "tinyworld").mkdir()
+    (tmp_path / "e.yaml").touch()
+    specs = {
+        "model": f"{tmp_path}/model",
+        "st:model?dim=4": f"st:{tmp_path}/model?dim=4",
+        "e.yaml": f"{tmp_path}/e.yaml",
+        "st:org/name": "st:org/name",
+        "fakes:KeywordEmbedder": "fakes:KeywordEmbedder",
+        "tinyworld": "tinyworld",
+        "mllm:tinyworld?fps=1": "mllm:tinyworld?fps=1",
+    }
+    assert {spec: spec_from_anywhere(spec) for spec in specs} == specs
+    (tmp_path / "e.yaml").write_text("class_path: fakes.KeywordEmbedder\n")
+    out = embed(collection_of(tmp_path / "c"), "e.yaml", tmp_path / "v")
+    assert json.loads((out / "manifest.json").read_text())["embedder"] == f"{tmp_path}/e.yaml"

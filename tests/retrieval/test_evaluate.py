@@ -216,7 +216,7 @@ def test_refused_before_a_model_is_loaded(
     out = tmp_path / "e"
     for options, message in (
         ({"split": "tset"}, "split 'tset' does not exist; the splits here are: dev, test"),
-        ({"metrics": ["recal@1"]}, "'recal@1' is not a metric; did you mean 'recall'"),
+        ({"metrics": ["recal@1"]}, r"'recal@1' is not a metric \(did you mean 'recall'"),
         ({"depth": 0}, "depth is 0"),
         ({"batch_size": 0}, "batch_size is 0"),
     ):

@@ -480,6 +480,33 @@ def test_the_verb_embeds_a_collection_and_indexes_it(tmp_path: Path, collection:
     assert index(tmp_path / "j", vectors=out / "vectors") == tmp_path / "j"
 
 
+def test_vectors_inside_the_index_folder_may_be_named_in_any_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    vectors = folder_of(tmp_path / "i" / "vectors", units(5))
+    assert len(VectorIndex.open(index(Path("i"), vectors=vectors))) == 5
+
+
+@pytest.mark.parametrize(
+    "options", [{"batch_size": 8}, {"shard_size": 8}, {"dtype": "float16"}, {"max_failures": 1}]
+)
+def test_options_without_effect_on_given_vectors_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+    vectors = folder_of(tmp_path / "v", units(5))
+    with pytest.raises(RefusedRequest, match=f"--{next(iter(options))}: without effect on --vectors"):
+        index(tmp_path / "i", vectors=vectors, **options)
+    assert not (tmp_path / "i").exists()
+
+
+def test_equal_scores_are_in_the_order_of_the_trec_files(tmp_path: Path) -> None:
+    """A space is %20 there, which comes after an exclamation mark: search and evaluate must agree."""
+    rows = np.repeat(units(1), 3, axis=0)
+    opened = VectorIndex.open(
+        build_index(folder_of(tmp_path / "v", rows, ["a b", "a!b", "a"]), tmp_path / "i")
+    )
+    assert opened.search(units(1), 3)[1] == [["a b", "a!b", "a"]]
+
+
 def test_an_interrupted_index_of_a_collection_goes_on(
     tmp_path: Path, collection: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,9 +114,10 @@ def test_names() -> None:
     assert parse_metrics(["rbp.95"])[0].persistence == 0.95
     assert {m.kind for m in parse_metrics([f"{k}.9" if k == "rbp" else k for k in KINDS])} == set(KINDS)
     with pytest.raises(RefusedRequest) as caught:
-        parse_metrics(["recal@10", "ndcg@0", "bpref", "rbp", "R@1", "map@"])
+        parse_metrics(["recal@10", "NDCG@10", "ndcg@0", "bpref", "rbp", "R@1", "map@"])
     message = str(caught.value)
-    assert "'recal@10' is not a metric; did you mean 'recall'?" in message
+    assert "'recal@10' is not a metric (did you mean 'recall'?)" in message
+    assert "'NDCG@10' is not a metric (did you mean 'ndcg'?)" in message
     for name in ("ndcg@0", "bpref", "rbp", "R@1", "map@"):
         assert f"'{name}' is not a metric" in message
     assert "accepted: hits, hit_rate, precision, recall, f1, r-precision, mrr, map, dcg" in message

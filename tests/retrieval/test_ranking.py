@@ -157,3 +157,14 @@ def test_stored_types(dtype: type) -> None:
     (block,) = rank_blocks(vectors, vectors, ids, gold, depth=1)
     assert block.top[:, 0].tolist() == list(range(9))
     assert block.top_scores.dtype == np.float32
+
+
+def test_a_vector_that_is_a_little_too_long_has_no_advantage() -> None:
+    """Half precision leaves norms off by up to 1e-3; search normalises, and so must the evaluation."""
+    queries = np.array([[1, 0]], dtype=np.float32)
+    documents = np.array([[0.8, 0.6], [0.7996, 0.6005]], dtype=np.float32)
+    documents[1] *= np.float32(1.001)
+    gold = Gold.of({"q": {"a": 1}}, ["q"], ["a", "b"])
+    (block,) = rank_blocks(queries, documents, ["a", "b"], gold, depth=2)
+    assert block.gold.ranks.tolist() == [1]
+    assert block.top_scores[0] == pytest.approx([0.8, 0.7996], abs=5e-5)

@@ -54,9 +54,10 @@ def test_a_text_is_searched_with_and_printed_as_json_lines(
 def test_the_table_shows_rank_score_id_and_what_it_is(
     made: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setenv("COLUMNS", "20")  # of no account where nobody looks at a terminal
     search(made, text="dog", k=9)
-    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [line.rstrip() for line in lines]
     assert lines[0].split() == ["rank", "score", "id", "what"]
     assert lines[1].split() == ["1", "0.8944", "[red]dog", "dog", "dog", "[bold]forest", "forest"]
     assert lines[3].split()[:3] == ["3", "0.7071", "clip"]
@@ -132,6 +133,15 @@ def test_an_index_that_does_not_name_its_embedder_asks_for_it(
     assert printed(capsys)[0]["id"] == "[red]dog"
     hits = Searcher.open(made, embedder=KeywordEmbedder()).search([Item("q", text="dog")], k=1)
     assert hits[0][0].id == "[red]dog"
+
+
+def test_an_index_whose_embedder_has_moved_says_which_and_what_to_give(made: Path) -> None:
+    manifest = json.loads((made / "index.json").read_text())
+    manifest["embedder"] = "st:/gone"
+    (made / "index.json").write_text(json.dumps(manifest))
+    expected = r"made with 'st:/gone', which cannot be loaded here: (.|\n)*Say where it is: --embedder SPEC\."
+    with pytest.raises(RefusedRequest, match=expected):
+        search(made, text="dog")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The model's own shortcuts against transformers: same tokens, same pixels, same features, same hidden states."""
+"""The model's own shortcuts against transformers: same tokens, same pixels, same features."""
 
 import numpy as np
 import pytest

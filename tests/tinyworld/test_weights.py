@@ -58,6 +58,9 @@ def test_test_clips_are_captioned_right(model: AutoModelForImageTextToText) -> N
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
-    script = "import sys, vidvec_msg.tinyworld as t; t.weights_dir(); print('torch' in sys.modules, 'PIL' in sys.modules)"
+    script = (
+        "import sys, vidvec_msg.tinyworld as world; world.weights_dir()\n"
+        "print('torch' in sys.modules, 'PIL' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

@@ -45,6 +45,13 @@ def test_validation_may_have_its_own_source(pairs_file: Path) -> None:
     assert made.validation == made.training
 
 
+def test_a_single_validation_pair_is_refused(pairs_file: Path, tmp_path: Path) -> None:
+    path = tmp_path / "one.jsonl"
+    path.write_text(pairs_file.read_text().splitlines()[0])
+    with pytest.raises(RefusedRequest, match="1 pair validates; at least 2"):
+        data(pairs_file, batch_size=4, validation=str(path))
+
+
 def test_max_pairs_draws_by_the_seed(pairs_file: Path) -> None:
     made = data(pairs_file, batch_size=4, max_pairs=8)
     assert len(made.training) == 8

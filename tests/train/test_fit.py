@@ -165,6 +165,8 @@ def test_a_killed_run_is_continued_and_equals_an_undisturbed_one(
     with pytest.raises(RefusedRequest, match=r"already holds a run: .* or continue it with --ckpt_path last"):
         main(words("cut"))
     main(words("cut", "--ckpt_path", "last"))
+    summary = json.loads((cut / "summary.json").read_text())
+    assert (summary["steps"], summary["pairs_seen"]) == (4, 16)  # of the whole run
     assert equal(adapter(cut), adapter(tmp_path / "whole"))
     with (cut / "metrics.csv").open(newline="") as stream:
         assert [row["step"] for row in csv.DictReader(stream)] == ["0", "1", "2", "3"]
@@ -185,11 +187,15 @@ def test_ctrl_c_of_a_real_process_exits_130_and_leaves_a_checkpoint(config: Path
     process = subprocess.Popen(
         command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True
     )
-    deadline = time.monotonic() + 200
-    while not (tmp_path / "metrics.csv").exists() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
+    try:
+        deadline = time.monotonic() + 200
+        while not (tmp_path / "metrics.csv").exists() and process.poll() is None:
+            assert time.monotonic() < deadline, "no step was logged"
+            time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=80)
+    finally:
+        process.kill()
     assert process.returncode == 130, told
     assert (tmp_path / "checkpoints" / "last.ckpt").exists()
 
@@ -241,6 +247,11 @@ def test_all_problems_come_at_once_before_the_model_is_built(
         (["--model.loss.temperature=.nan"], "temperature is nan"),
         (["--model.loss.temperature=warm"], "temperature"),
         (["--ckpt_path=last"], "--ckpt_path last: there is no"),
+        (["--model.model=nothing"], "no model 'nothing'"),
+        (["--model.frames.fps=-1"], "frames per second must be above 0"),
+        (["--model.optimizer.beta2=1"], "optimizer.beta2 is 1.0"),
+        (["--trainer.devices=7"], "24 pairs do not fill one batch of 28 over all ranks"),
+        (["--data.batch-size=3"], "unknown option 'data.batch-size' (did you mean 'data.batch_size'?)"),
         (["--trainer.default_root_dir=null"], "give --trainer.default_root_dir RUN"),
     ],
 )

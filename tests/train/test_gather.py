@@ -27,7 +27,11 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         subprocess.Popen([sys.executable, str(program), str(rank), "2", str(folder)], env=environment)
         for rank in (0, 1)
     ]
-    assert [process.wait(timeout=240) for process in running] == [0, 0]
+    try:
+        assert [process.wait(timeout=240) for process in running] == [0, 0]
+    finally:  # a rank that waits for a dead one would wait for ever
+        for process in running:
+            process.kill()
     return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in (0, 1)]
 
 

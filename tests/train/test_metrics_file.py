@@ -25,12 +25,27 @@ def test_a_step_is_a_row_and_late_columns_are_blank_before(tmp_path: Path) -> No
     ]
 
 
-def test_it_is_written_every_few_rows(tmp_path: Path) -> None:
-    log = MetricsFile(tmp_path / "metrics.csv", flush_every=2)
-    log.log_metrics({"loss": 1.0}, 0)
-    assert not log.path.exists()
-    log.log_metrics({"loss": 1.0}, 1)
-    assert len(rows(log.path)) == 2
+def test_it_is_written_now_and_then_with_a_checkpoint_and_at_the_end(tmp_path: Path) -> None:
+    log = MetricsFile(tmp_path / "metrics.csv", every=1000)
+    found = []
+    for step in range(4):
+        log.log_metrics({"loss": 1.0}, step)
+        log.save()  # as Lightning does after every step; a whole file each time would be quadratic
+        found.append(len(rows(log.path)))
+        if step == 1:
+            log.after_save_checkpoint(None)
+            found.append(len(rows(log.path)))
+    assert found == [1, 1, 2, 2, 2]
+    log.finalize("success")
+    assert len(rows(log.path)) == 4
+
+
+def test_it_may_be_written_after_every_step(tmp_path: Path) -> None:
+    log = MetricsFile(tmp_path / "metrics.csv", every=0)
+    for step in range(3):
+        log.log_metrics({"loss": 1.0}, step)
+        log.save()
+        assert len(rows(log.path)) == step + 1
 
 
 def test_a_resumed_run_keeps_the_rows_before_and_replaces_those_after(tmp_path: Path) -> None:
@@ -40,5 +55,5 @@ def test_a_resumed_run_keeps_the_rows_before_and_replaces_those_after(tmp_path: 
     first.save()
     second = MetricsFile(first.path)
     second.log_metrics({"loss": 20.0}, 2)
-    second.save()
+    second.finalize("success")
     assert [(row["step"], row["loss"]) for row in rows(first.path)] == [("0", "0"), ("1", "1"), ("2", "20")]

@@ -11,6 +11,7 @@ import pytest
 import torch
 from pytorch_lightning import Trainer
 
+from vidvec_msg.embedders.check import CollapsedSpaceWarning
 from vidvec_msg.embedders.saved import load_saved, save_embedder
 from vidvec_msg.errors import ItemError, RefusedRequest
 from vidvec_msg.formats.items import Item
@@ -188,17 +189,23 @@ def test_a_fit_tells_what_trains_and_how_many_negatives_an_anchor_has(
     } <= set(made.trainer.callback_metrics)
 
 
-def test_vectors_that_are_all_alike_are_warned_about(
-    tiny: Path,
-    pairs_file: Path,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_vectors_that_are_all_alike_are_warned_about(tiny: Path, pairs_file: Path, tmp_path: Path) -> None:
     made = module(tiny)
-    monkeypatch.setattr("vidvec_msg.train.module.ALIKE", -1.0)  # stands for a read-out that sees no content
-    trainer(tmp_path, max_steps=1).fit(made, datamodule=PairsData(str(pairs_file), batch_size=4))
-    assert "the first batch's vectors are nearly the same (mean cosine 0." in caplog.text
+    weight = made.tower.get_base_model().norm.weight
+    with torch.no_grad():  # one direction is all that is left: a read-out that sees no content
+        weight.zero_()
+        weight[0] = 1.0
+        made.tower.get_base_model().embed_tokens.weight[:, 0] = 50.0
+    with pytest.warns(CollapsedSpaceWarning, match=r"'in training': the mean pairwise cosine of 8 different"):
+        trainer(tmp_path, max_steps=1).fit(made, datamodule=PairsData(str(pairs_file), batch_size=4))
+
+
+def test_a_prompt_that_leaves_no_room_is_refused_before_the_weights_are_loaded(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vidvec_msg.train.module.load_language_model", lambda *_, **__: pytest.fail("loaded"))
+    with pytest.raises(RefusedRequest, match=r"model\.max_tokens is 5, and the prompt around the content"):
+        module(tiny, max_tokens=5)
 
 
 def test_a_loss_that_is_not_a_number_stops_and_names_the_batch(
@@ -285,3 +292,11 @@ def test_no_items_give_no_rows_and_an_item_without_text_is_named(tiny: Path) -> 
     assert embedder.encode([], role="query").shape == (0, 64)
     with pytest.raises(ItemError, match="item 'e': no text in it"):
         embedder.encode([Item("a", text="x"), Item("e", text=" ")], role="query")
+
+
+def test_a_zero_vector_is_never_handed_out(tiny: Path) -> None:
+    made = module(tiny)
+    with torch.no_grad():
+        made.tower.get_base_model().norm.weight.zero_()
+    with pytest.raises(ItemError, match="item 'a': the model gave a zero vector"):
+        TowerEmbedder(made.tower, made.text_ids, made.card("x")).encode([Item("a", text="x")], role="query")

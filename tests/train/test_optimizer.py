@@ -46,6 +46,8 @@ def test_the_options_reach_adamw() -> None:
         ({"lr": math.nan}, "optimizer.lr is nan"),
         ({"weight_decay": -1.0}, "optimizer.weight_decay is -1.0"),
         ({"warmup_ratio": 1.0}, "optimizer.warmup_ratio is 1.0; it must be at least 0 and below 1"),
+        ({"beta1": -0.1}, "optimizer.beta1 is -0.1; it must be at least 0 and below 1"),
+        ({"beta2": 1.0}, "optimizer.beta2 is 1.0"),
         ({"schedule": "linear"}, "optimizer.schedule is 'linear'; accepted: cosine, constant"),
     ],
 )

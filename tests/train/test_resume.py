@@ -13,6 +13,7 @@ from pytorch_lightning import Callback, Trainer
 from vidvec_msg.train.checkpoints import KeepLast
 from vidvec_msg.train.datamodule import PairsData
 from vidvec_msg.train.lora import LoraOptions
+from vidvec_msg.train.metrics_file import MetricsFile
 from vidvec_msg.train.module import TextContrastive
 from vidvec_msg.train.optimizer import OptimizerOptions
 
@@ -34,6 +35,17 @@ class Record(Callback):
             raise RuntimeError("killed")
 
 
+class Interrupt(Callback):
+    """Ctrl-C in the midst of a batch; batches count from the beginning of the fit."""
+
+    def __init__(self, keep: KeepLast, *, batch: int) -> None:
+        self.keep, self.batch = keep, batch
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if batch.number == self.batch:
+            signal.raise_signal(signal.SIGINT)
+
+
 def run(
     tiny: Path,
     pairs: Path,
@@ -42,12 +54,14 @@ def run(
     stop_after: int | None = None,
     resume: bool = False,
     accumulate: int = 1,
+    every: int = 1,
+    interrupt_in: int | None = None,
 ) -> tuple[list[tuple[list[str], float]], dict[str, torch.Tensor]]:
     torch.manual_seed(1234 if resume else 0)  # a resumed process starts from another random state
     module = TextContrastive(
         str(tiny), lora=LoraOptions(r=4, dropout=0.3), optimizer=OptimizerOptions(lr=1e-2, warmup_ratio=0.3)
     )
-    keep, record = KeepLast(folder / "last.ckpt", every_n_steps=1), Record(stop_after)
+    keep, record = KeepLast(folder / "last.ckpt", every_n_steps=every), Record(stop_after)
     trainer = Trainer(
         max_steps=STEPS,
         accelerator="cpu",
@@ -62,11 +76,16 @@ def run(
     )
     data = PairsData(str(pairs), batch_size=4)
     checkpoint = folder / "last.ckpt" if resume else None
+    if interrupt_in is not None:
+        trainer.callbacks.insert(0, Interrupt(keep, batch=interrupt_in))
     try:
-        trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+        with keep.saving_on_interrupt():
+            trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     except RuntimeError as error:
         if str(error) != "killed":
             raise
+    except SystemExit:  # Lightning's answer to an interrupt
+        assert interrupt_in is not None
     return record.seen, {name: module.get_parameter(name).detach().clone() for name in module.trained_names()}
 
 
@@ -88,6 +107,46 @@ def test_a_resumed_run_equals_an_undisturbed_one(
     assert weights.keys() == expected.keys()
     for name, weight in weights.items():
         torch.testing.assert_close(weight, expected[name], rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("batch", [2, 3], ids=["first half of a step", "second half"])
+def test_an_interrupt_while_gradients_accumulate_loses_none(
+    tiny: Path, pairs_file: Path, tmp_path: Path, batch: int
+) -> None:
+    steps, expected = run(tiny, pairs_file, tmp_path / "whole", accumulate=2)
+    cut = tmp_path / "cut"
+    first, _ = run(tiny, pairs_file, cut, accumulate=2, every=100, interrupt_in=batch)
+    assert len(first) == 4  # two whole steps of two batches
+    second, weights = run(tiny, pairs_file, cut, accumulate=2, resume=True)
+    assert first + second == steps
+    for name, weight in weights.items():
+        torch.testing.assert_close(weight, expected[name], rtol=1e-6, atol=1e-8)
+
+
+def test_the_rows_of_metrics_reach_the_disk_with_each_checkpoint(
+    tiny: Path, pairs_file: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "metrics.csv"
+    found: list[int] = []
+
+    class Look(Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            found.append(len(path.read_text().splitlines()) - 1 if path.exists() else 0)
+
+    trainer = Trainer(
+        max_steps=4,
+        accelerator="cpu",
+        logger=MetricsFile(path, every=1000),
+        log_every_n_steps=1,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+        callbacks=[Look(), KeepLast(tmp_path / "last.ckpt", every_n_steps=2)],
+    )
+    trainer.fit(
+        TextContrastive(str(tiny), lora=LoraOptions(r=4)), datamodule=PairsData(str(pairs_file), batch_size=4)
+    )
+    assert found == [0, 1, 2, 2]  # the first row at once; after the checkpoint of step 2 its rows
 
 
 def test_the_first_interrupt_finishes_the_step_and_saves_and_the_second_stops(tmp_path: Path) -> None:

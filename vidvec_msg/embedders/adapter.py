@@ -52,9 +52,8 @@ def write_adapter(
         save_embedding_layers=False,
         state_dict=None if state_dict is None else dict(state_dict),
     )
-    (folder / "README.md").unlink(
-        missing_ok=True
-    )  # PEFT's empty model card; embedder.json says what there is
+    # PEFT's empty model card; embedder.json says what there is
+    (folder / "README.md").unlink(missing_ok=True)
 
 
 def check_adapter(
@@ -130,9 +129,7 @@ def put_adapter_on(full: nn.Module, tower: nn.Module, folder: Path) -> None:
     target = _fitting(tensors, tower=tower, full=full, folder=folder)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # PEFT only warns of keys that match nothing; below they are an error
+            warnings.simplefilter("ignore")  # PEFT only warns of keys that match nothing; below, an error
             model = PeftModel.from_pretrained(target, str(folder))
     except (RuntimeError, ValueError, TypeError) as error:  # other shapes; a configuration of a newer PEFT
         first = "; ".join(str(error).split("\n\t")[:2])

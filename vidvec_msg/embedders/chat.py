@@ -76,9 +76,7 @@ class Chat:
         self.cut_items = 0  # items whose content was too long, since this object was made
         self.cut_tokens = 0  # tokens of content that they lost
         tokenizer.padding_side = padding
-        if (
-            tokenizer.pad_token is None
-        ):  # GPT-style tokenizers: the mask hides padding, its id is of no matter
+        if tokenizer.pad_token is None:  # GPT-style; the mask hides padding, its id is of no matter
             tokenizer.pad_token = tokenizer.eos_token
         self._control = _control_tokens(tokenizer, processor)
 
@@ -273,8 +271,7 @@ class Chat:
         bos = self.tokenizer.bos_token
         return not (bos is not None and prompt.startswith(bos))
 
-    # --- the processor call
-    # -----------------------------------------------------------------------------------
+    # --- the processor call ---------------------------------------------------------------------------------
 
     def batch(self, turns: Sequence[Turn]) -> Mapping[str, torch.Tensor]:
         """Model inputs of a batch; clips may differ in length, and texts may stand among them.

@@ -104,8 +104,7 @@ def warn_if_collapsed(vectors: Vectors, items: Sequence[Item], *, name: str) -> 
     if mean > COLLAPSED_FROM:
         warnings.warn(
             f"embedder {name!r}: the mean pairwise cosine of {count} different items is {mean:.3f}. The "
-            "vectors hardly differ: look at the layer, the pooling, the prompt, and stray special tokens "
-            "(vidvec-msg doctor).",
+            "vectors hardly differ: look at the layer, the pooling, the prompt, and stray special tokens.",
             CollapsedSpaceWarning,
             stacklevel=3,
         )

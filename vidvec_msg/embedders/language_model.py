@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,6 @@ from vidvec_msg.embedders.pooling import FINAL, reading_layer
 from vidvec_msg.errors import RefusedRequest
 
 Dtype = Literal["float32", "bfloat16", "float16"]
-DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 
 # Where the published families keep the language model in their checkpoints, and the tower does not.
 # Without this mapping three families start from random weights and transformers says so only in a log line.
@@ -59,15 +58,19 @@ def load_language_model(
     except (OSError, ValueError) as error:
         raise RefusedRequest(f"model {model}: its configuration cannot be read ({error})") from error
     tower_class: Any = type(language_model_of(_outline(config, model, trust_remote_code)))
-    with _quiet_about_unused_weights():
-        tower, report = tower_class.from_pretrained(
-            str(model),
-            config=config.get_text_config(),
-            key_mapping=KEY_MAPPING,
-            dtype=getattr(torch, dtype),
-            output_loading_info=True,
-            **shared,
-        )
+    try:
+        with _quiet_about_unused_weights():
+            tower, report = tower_class.from_pretrained(
+                str(model),
+                config=config.get_text_config(),
+                key_mapping=KEY_MAPPING,
+                dtype=getattr(torch, dtype),
+                use_safetensors=True,  # nothing is unpickled
+                output_loading_info=True,
+                **shared,
+            )
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        raise RefusedRequest(f"model {model}: its weights cannot be read ({error})") from error
     missing = sorted(report["missing_keys"])
     if missing:
         raise RefusedRequest(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 import sys
@@ -18,7 +17,7 @@ import yaml
 from vidvec_msg.embedders.contract import CARD_FILE, Embedder, EmbedderCard
 from vidvec_msg.embedders.convert import convert
 from vidvec_msg.embedders.models import TINYWORLD, resolve_model
-from vidvec_msg.errors import Problems, RefusedRequest
+from vidvec_msg.errors import Problems, RefusedRequest, did_you_mean, nearest
 
 Maker = Callable[..., Any]
 
@@ -63,8 +62,7 @@ def _precomputed() -> Maker:
     return Precomputed
 
 
-# short form → (its constructor, fetched when needed; what stands behind the colon). A new family is a new
-# row.
+# short form → (its constructor, fetched when needed; what stands behind the colon); a new family is a new row
 SHORT_FORMS: dict[str, tuple[Callable[[], Maker], str]] = {
     "mllm": (_multimodal_llm, "a checkpoint folder, a hub name, or tinyworld"),
     "st": (_sentence_transformer, "a sentence-transformers folder or hub name"),
@@ -193,10 +191,8 @@ def _class(spec: str, module: str, name: str) -> Maker:
             raise  # the module is there, and something that it imports is not
         raise RefusedRequest(_no_such(spec)) from error
     if not hasattr(found, name):
-        near = difflib.get_close_matches(name, dir(found), 1)
         raise RefusedRequest(
-            f"embedder {spec!r}: module {module} has no {name}"
-            + (f"; did you mean {near[0]}?" if near else "")
+            f"embedder {spec!r}: module {module} has no {name}{did_you_mean(name, dir(found))}"
         )
     made = getattr(found, name)
     return made if callable(made) else lambda: made
@@ -239,9 +235,8 @@ def _check_options(signed: Maker, options: Mapping[str, Any], *, spec: str) -> N
     problems = Problems(f"embedder {spec!r}")
     for key in options:
         if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known options: {', '.join(known) or 'none'}"
-            problems.add(f"unknown option {key!r}; {hint}")
+            hint = did_you_mean(key, known) or f"; known options: {', '.join(known) or 'none'}"
+            problems.add(f"unknown option {key!r}{hint}")
     problems.refuse_if_any()
 
 
@@ -273,10 +268,10 @@ def _checked(made: Any, *, spec: str) -> Embedder:
 
 def _no_such(name: str) -> str:
     form, colon, rest = name.partition(":")
-    near = difflib.get_close_matches(form, [*SHORT_FORMS, TINYWORLD], 1)
+    near = nearest(form, [*SHORT_FORMS, TINYWORLD])
     guess = ""
-    if near:
-        guess = f" Did you mean {near[0]}{f':{rest}' if colon and near[0] != TINYWORLD else ''}?"
+    if near is not None:
+        guess = f" Did you mean {near}{f':{rest}' if colon and near != TINYWORLD else ''}?"
     elif not colon and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         guess = f" There is no such folder here; for a model of the hub write mllm:{name} or st:{name}."
     elif not colon and ("/" in name or name.startswith((".", "~"))):

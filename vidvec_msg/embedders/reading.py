@@ -52,32 +52,39 @@ class ItemReader:
         """
         if any(item.video is not None for item in items):
             with ThreadPoolExecutor(self.pool.workers) as threads:
-                results = list(threads.map(self._turn_or_failure, items))
+                seen = list(threads.map(self._visual_or_failure, items))
         else:
-            results = [self._turn_or_failure(item) for item in items]
-        failures = [result for result in results if isinstance(result, Failure)]
+            seen = [self._visual_or_failure(item) for item in items]
+        turns: list[Turn] = []
+        failures: list[Failure] = []
+        # in this thread alone: a fast tokenizer that several threads call says "Already borrowed"
+        for item, visual in zip(items, seen, strict=True):
+            if isinstance(visual, Failure):
+                failures.append(visual)
+                continue
+            try:
+                turns.append(self._worded(item, visual))
+            except ValueError as error:  # an empty text, or wording that does not fit
+                failures.append(Failure(item.id, str(error)))
         if failures:
             raise ItemError(failures)
-        return [result for result in results if isinstance(result, Turn)]
+        return turns
 
-    def _turn_or_failure(self, item: Item) -> Turn | Failure:
+    def _visual_or_failure(self, item: Item) -> Frames | Pixels | Failure | None:
+        """What is to be seen of an item; None for a text."""
+        if item.modality not in self.modalities:
+            readable = ", ".join(self.modalities)
+            return Failure(item.id, f"this embedder reads {readable}; the item is {item.modality}")
         try:
-            return self._turn(item)
-        except ValueError as error:  # VideoError, ImageError, and wording that does not fit
+            if item.modality == "video":
+                return clip_of(item, self.policy, self.pool)
+            return image_of(item, self.policy) if item.modality == "image" else None
+        except ValueError as error:  # VideoError, ImageError
             return Failure(item.id, str(error))
 
-    def _turn(self, item: Item) -> Turn:
-        if item.modality not in self.modalities:
-            raise ValueError(f"this embedder reads {', '.join(self.modalities)}; the item is {item.modality}")
-        if item.modality == "text":
-            if not item.full_text:
-                raise ValueError("empty text")
+    def _worded(self, item: Item, visual: Frames | Pixels | None) -> Turn:
+        if visual is None:
             return self.chat.text_turn(self.prompt, item.full_text, max_tokens=self.max_tokens)
-        visual: Frames | Pixels
-        if item.modality == "video":
-            visual = clip_of(item, self.policy, self.pool)
-        else:
-            visual = image_of(item, self.policy)
         return self.chat.visual_turn(
             self.prompt,
             visual,

@@ -188,11 +188,16 @@ class SentenceTransformerEmbedder:
         return {"video": {"array": frames.pixels, "video_metadata": video_metadata(frames)}}
 
     def _role_prompts(self, query: str | None, document: str | None) -> dict[Role, str]:
-        own = self.model.prompts or {}
         return {
-            "query": query if query is not None else own.get("query") or "",
-            "document": document if document is not None else own.get("document") or own.get("passage") or "",
+            "query": self._own_prompt("query") if query is None else query,
+            "document": self._own_prompt("document", "passage", "corpus") if document is None else document,
         }
+
+    def _own_prompt(self, *names: str) -> str:
+        """The prompt that ``encode_query`` and ``encode_document`` choose: of the first name that the model
+        knows, be it blank; its default prompt after that."""
+        own: dict[str, str] = self.model.prompts or {}
+        return next((own[name] for name in (*names, self.model.default_prompt_name) if name in own), "")
 
 
 def _modalities(model: Any) -> tuple[Modality, ...]:

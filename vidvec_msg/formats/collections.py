@@ -18,7 +18,6 @@ Rules of a row:
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from vidvec_msg.errors import Failure, Problems, RefusedRequest
+from vidvec_msg.errors import Failure, Problems, RefusedRequest, nearest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.relevance import HEADER, Qrels, gather, scan_qrels
 from vidvec_msg.runs import replacing
@@ -40,7 +39,7 @@ _FILES = ("video", "image", "audio")
 _SECONDS = ("start", "end")
 FIELDS = ("_id", *_TEXTS, *_FILES, *_SECONDS, "groups")
 
-_TYPO = 0.82  # difflib ratio above which an unknown field is taken for a slip: "texts" 0.89, "stars" 0.80
+_TYPO = 0.82  # likeness above which an unknown field is taken for a slip: "texts" 0.89, "stars" 0.80
 
 
 @dataclass(frozen=True)
@@ -75,12 +74,8 @@ class Collection:
             RefusedRequest: every problem in one message: missing files, invalid JSON, rows without an id or
                 content, ids given twice, judgements of unknown items, a split that does not exist.
         """
-        root = Path(folder).resolve()
+        root = _existing(folder)
         problems = Problems(f"collection {root}")
-        if not root.is_dir():
-            raise RefusedRequest(
-                f"collection {root} does not exist; give a folder with corpus.jsonl, queries.jsonl, qrels/."
-            )
         corpus, queries = (_read_side(root, side, problems) for side in ("corpus", "queries"))
         known = {item.id for item in queries}, {item.id for item in corpus}
         qrels = {
@@ -90,18 +85,6 @@ class Collection:
         problems.refuse_if_any()
         return cls(root, tuple(corpus), tuple(queries), qrels)
 
-    def side(self, name: Side) -> tuple[Item, ...]:
-        """The items of one side, "corpus" or "queries".
-
-        Raises:
-            RefusedRequest: there is no such side.
-        """
-        if name == "corpus":
-            return self.corpus
-        if name == "queries":
-            return self.queries
-        raise RefusedRequest(f"side {name!r} does not exist; it is 'corpus' or 'queries'.")
-
 
 def load_side(folder: Path | str, side: Side) -> tuple[Item, ...]:
     """Reads and checks one side alone, for jobs that need no queries or no judgements.
@@ -109,7 +92,7 @@ def load_side(folder: Path | str, side: Side) -> tuple[Item, ...]:
     Raises:
         RefusedRequest: every problem of that side in one message.
     """
-    root = Path(folder).resolve()
+    root = _existing(folder)
     problems = Problems(f"collection {root}")
     items = _read_side(root, side, problems)
     problems.refuse_if_any()
@@ -136,7 +119,7 @@ def read_items(path: Path | str, root: Path | str | None = None) -> Iterator[Ite
 
 
 def missing_media(items: Iterable[Item]) -> list[Failure]:
-    """The items whose media file does not exist or is empty: a cheap check before a slow job."""
+    """The items whose media file does not exist or is empty, each once: a cheap check before a slow job."""
     failures = []
     for item in items:
         for source in (item.video, item.image, item.audio):
@@ -144,8 +127,10 @@ def missing_media(items: Iterable[Item]) -> list[Failure]:
                 continue
             if not source.is_file():
                 failures.append(Failure(item.id, f"file not found: {source}"))
-            elif source.stat().st_size == 0:
+                break
+            if source.stat().st_size == 0:
                 failures.append(Failure(item.id, f"file is empty: {source}"))
+                break
     return failures
 
 
@@ -159,7 +144,8 @@ def write_collection(
     """Writes a collection; its files take their places only when all have passed the checks.
 
     Args:
-        out: the folder; media files may already lie in it. Files of an earlier collection are replaced.
+        out: the folder; media files may already lie in it. Files of an earlier collection are replaced;
+            splits of it that would stay are refused, since they judge other items.
         corpus: rows as in ``corpus.jsonl``, media paths relative to ``out``.
         queries: rows as in ``queries.jsonl``.
         qrels: split name → query id → document id → grade.
@@ -169,6 +155,9 @@ def write_collection(
     """
     root = Path(out).resolve()
     problems = Problems(f"collection {root}")
+    for path in sorted((root / "qrels").glob("*.tsv")):
+        if path.stem not in qrels:
+            problems.add(f"qrels/{path.name} is of an earlier collection; remove it, or give another folder")
     with ExitStack() as stack:
         # corpus.jsonl is entered first, so it is renamed last: while it is missing there is no collection
         corpus_file = stack.enter_context(replacing(root / "corpus.jsonl"))
@@ -186,6 +175,15 @@ def write_collection(
 
 
 # --- one file ---------------------------------------------------------------------------------------
+
+
+def _existing(folder: Path | str) -> Path:
+    root = Path(folder).resolve()
+    if not root.is_dir():
+        raise RefusedRequest(
+            f"collection {root} does not exist; give a folder with corpus.jsonl, queries.jsonl, qrels/."
+        )
+    return root
 
 
 def _read_side(root: Path, side: Side, problems: Problems) -> list[Item]:
@@ -317,9 +315,9 @@ def _check_field_names(row: Mapping[str, Any], where: str, problems: Problems) -
     for name in row:
         if name in FIELDS or name == "id":
             continue
-        near = difflib.get_close_matches(name.lower(), FIELDS, n=1, cutoff=_TYPO)
-        if near and near[0] not in row:
-            problems.add(f"{where}: unknown field {name!r}; did you mean {near[0]!r}?")
+        near = nearest(name.lower(), FIELDS, likeness=_TYPO)
+        if near is not None and near not in row:
+            problems.add(f"{where}: unknown field {name!r} (did you mean {near!r}?)")
 
 
 def _identity(row: Mapping[str, Any], where: str, problems: Problems) -> str:

@@ -89,7 +89,7 @@ def read_pairs(source: str | Path, columns: Mapping[str, str] | None = None) -> 
         problems.add("it holds no row; at least one pair is needed")
     problems.refuse_if_any()
 
-    names = _names_of_columns(rows[0][1], columns or {}, problems)
+    names = _names_of_columns(rows, columns or {}, problems)
     problems.refuse_if_any()
     pairs = [pair for row in rows for pair in _pairs_of_row(row, names, problems)]
     problems.refuse_if_any()
@@ -107,12 +107,11 @@ def _rows(source: str | Path, problems: Problems) -> Iterator[Row]:
             f"no such file{did_you_mean(path.name, siblings)}; "
             f"give a {', '.join(SUFFIXES)} file or module:function"
         )
-    elif path.suffix == ".jsonl":
-        yield from _rows_of_jsonl(path, problems)
-    elif path.suffix == ".csv":
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            for number, row in enumerate(csv.DictReader(stream), start=1):
-                yield f"row {number}", {name: cell for name, cell in row.items() if name is not None}
+    elif path.suffix in (".jsonl", ".csv"):
+        try:
+            yield from (_rows_of_jsonl if path.suffix == ".jsonl" else _rows_of_csv)(path, problems)
+        except UnicodeDecodeError as error:
+            problems.add(f"it is not UTF-8 ({error.reason} at byte {error.start}); convert it first")
     elif path.suffix == ".parquet":
         parquet = require("pyarrow.parquet", purpose="read Parquet pairs")
         for number, row in enumerate(parquet.read_table(path).to_pylist(), start=1):
@@ -122,6 +121,15 @@ def _rows(source: str | Path, problems: Problems) -> Iterator[Row]:
             f"unknown format {path.suffix or '(no suffix)'!r}; "
             f"accepted: {', '.join(SUFFIXES)}, or module:function"
         )
+
+
+def _rows_of_csv(path: Path, problems: Problems) -> Iterator[Row]:
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        for number, row in enumerate(csv.DictReader(stream), start=1):
+            if None in row:  # an unquoted comma would cut the text there and shift the rest
+                problems.add(f"row {number}: more cells than the header has; quote texts that hold a comma")
+                continue
+            yield f"row {number}", row
 
 
 def _rows_of_jsonl(path: Path, problems: Problems) -> Iterator[Row]:
@@ -157,10 +165,9 @@ def _rows_of_function(source: str) -> Iterator[Row]:
         yield f"row {number}", row
 
 
-def _names_of_columns(
-    first: Mapping[str, Any], columns: Mapping[str, str], problems: Problems
-) -> dict[str, str]:
+def _names_of_columns(rows: Sequence[Row], columns: Mapping[str, str], problems: Problems) -> dict[str, str]:
     """Column per role; problems for columns that are missing, or that hold texts nobody would read."""
+    first = rows[0][1]
     fitting = [layout for layout in LAYOUTS if layout["anchor"] in first and layout["positive"] in first]
     names = {**(fitting or LAYOUTS)[0], **columns}
     for role in ("anchor", "positive", *(role for role in columns if role in ("negatives", "group", "id"))):
@@ -171,10 +178,11 @@ def _names_of_columns(
                 f"Map it: --data.columns '{{{role}: NAME}}'"
             )
     used = set(names.values())
-    for name in first:
+    filled = {name: None for _, cells in rows for name, cell in cells.items() if isinstance(cell, str | list)}
+    for name in filled:  # in any row: the first one may have no negatives
         if name in used or _NUMBERED_NEGATIVE.fullmatch(name):
             continue
-        if _LOOKS_LIKE_TRAINING_TEXT.fullmatch(name) and isinstance(first[name], str | list):
+        if _LOOKS_LIKE_TRAINING_TEXT.fullmatch(name):
             problems.add(
                 f"column {name!r} looks like training text but nothing reads it: map it or remove it"
             )

@@ -8,10 +8,12 @@ they are.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote, unquote
 
 from vidvec_msg.errors import Problems, RefusedRequest
@@ -20,6 +22,8 @@ from vidvec_msg.runs import replacing
 
 Run = dict[str, dict[str, float]]
 """Query id → document id → score; documents in the order of their ranks."""
+
+Number = TypeVar("Number", int, float)
 
 _ENCODED = re.compile(r"[%\s]")
 
@@ -85,17 +89,7 @@ def read_run(path: Path) -> Run:
     Raises:
         RefusedRequest: the file is missing or has faulty lines, all named.
     """
-    run: Run = {}
-    problems = Problems(f"run {path}")
-    for where, cells in _lines(path, problems, columns=6, form="query Q0 document rank score tag"):
-        try:
-            score = float(cells[4])
-        except ValueError:
-            problems.add(f"{where}: the score is {cells[4]!r}; it must be a number")
-            continue
-        run.setdefault(plain_id(cells[0]), {})[plain_id(cells[2])] = score
-    problems.refuse_if_any()
-    return run
+    return _read(path, "run", form="query Q0 document rank score tag", column=4, number=_finite)
 
 
 def write_trec_qrels(path: Path, qrels: Mapping[str, Mapping[str, int]]) -> None:
@@ -112,17 +106,36 @@ def read_trec_qrels(path: Path) -> Qrels:
     Raises:
         RefusedRequest: the file is missing or has faulty lines, all named.
     """
-    qrels: Qrels = {}
-    problems = Problems(f"qrels {path}")
-    for where, cells in _lines(path, problems, columns=4, form="query 0 document grade"):
+    return _read(path, "qrels", form="query 0 document grade", column=3, number=int)
+
+
+def _read(
+    path: Path, what: str, *, form: str, column: int, number: Callable[[str], Number]
+) -> dict[str, dict[str, Number]]:
+    """Query id → document id → the number in a column."""
+    found: dict[str, dict[str, Number]] = {}
+    problems = Problems(f"{what} {path}")
+    names = form.split()
+    for where, cells in _lines(path, problems, columns=len(names), form=form):
+        query, document, cell = plain_id(cells[0]), plain_id(cells[2]), cells[column]
         try:
-            grade = int(cells[3])
+            value = number(cell)
         except ValueError:
-            problems.add(f"{where}: the grade is {cells[3]!r}; it must be an integer")
+            kind = "an integer" if number is int else "a finite number"
+            problems.add(f"{where}: the {names[column]} is {cell!r}; it must be {kind}")
             continue
-        qrels.setdefault(plain_id(cells[0]), {})[plain_id(cells[2])] = grade
+        if document in found.setdefault(query, {}):
+            problems.add(f"{where}: query {query!r} has document {document!r} already; keep one line")
+        found[query][document] = value
     problems.refuse_if_any()
-    return qrels
+    return found
+
+
+def _finite(cell: str) -> float:
+    value = float(cell)
+    if not math.isfinite(value):
+        raise ValueError(cell)
+    return value
 
 
 def _lines(path: Path, problems: Problems, *, columns: int, form: str) -> Iterator[tuple[str, list[str]]]:

@@ -9,7 +9,7 @@ rows × dim), ``ids.parquet`` with a column ``id``, and ``manifest.json`` with `
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -159,15 +159,22 @@ class VectorsFolder:
         return vectors
 
 
+def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
+    """A Parquet file as an Arrow table; ``pq.read_table`` would import pandas, a second for every search."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        return file.read(columns=columns)
+
+
 def _read_ids(path: Path) -> tuple[str, ...]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     if not path.is_file():
         raise RefusedRequest(
             f"vectors folder {path.parent}: {path.name} is missing; make it again with `{_MADE_BY}`"
         )
     try:
-        return tuple(str(one) for one in pq.read_table(path, columns=["id"])["id"].to_pylist())
+        return tuple(str(one) for one in read_parquet(path, columns=["id"])["id"].to_pylist())
     except (pa.ArrowException, KeyError) as error:
         raise RefusedRequest(f"{path} is not a Parquet file with a column `id`: {error}") from error

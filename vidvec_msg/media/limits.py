@@ -91,10 +91,7 @@ class DecodePool:
             self._idle = queue.LifoQueue()
             self._slots = threading.BoundedSemaphore(self.workers)
         with self._slots:
-            try:
-                worker = self._idle.get_nowait()
-            except queue.Empty:
-                worker = _Worker()
+            worker = self._idle_worker() or _Worker()
             try:
                 yield worker
             finally:
@@ -102,6 +99,17 @@ class DecodePool:
                     self._idle.put(worker)
                 else:
                     worker.kill()
+
+    def _idle_worker(self) -> _Worker | None:
+        """One that waits. One that died meanwhile (out of memory) must not cost the next clip its place."""
+        while True:
+            try:
+                worker = self._idle.get_nowait()
+            except queue.Empty:
+                return None
+            if worker.alive:
+                return worker
+            worker.kill()
 
 
 @lru_cache

@@ -6,6 +6,7 @@ cannot open. Both choose by timestamp, through the same timetable.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +19,8 @@ from vidvec_msg.media.images import ImageError, check_pixels, shrink
 from vidvec_msg.media.timetable import Choice, Indices, Seconds, Timetable, VideoError, choose_frames
 
 __all__ = ["Frames", "VideoError", "frames_in_memory", "read_frames"]
+
+logger = logging.getLogger(__name__)
 
 Reader = Literal["decord", "pyav", "memory"]
 
@@ -109,8 +112,8 @@ def read_frames(
         return _read_with_decord(path, policy, start, end)
     except VideoError as error:
         raise VideoError(f"{path}: {error}") from error
-    except Exception:
-        pass
+    except Exception as error:  # decord raises whatever FFmpeg and C++ throw
+        logger.debug("%s: decord cannot read it (%s); PyAV's turn", path, error)
     try:
         return _read_with_pyav(path, policy, start, end)
     except VideoError as error:

@@ -40,8 +40,7 @@ def unit_vectors(vectors: npt.NDArray[Any], dim: int, *, name: Callable[[int], s
         state = f"norm {norms[row]:.4g}" if np.isfinite(rows[row]).all() else "values that are not finite"
         more = f" (and {len(bad) - 1} more are bad)" if len(bad) > 1 else ""
         raise RefusedRequest(
-            f"the vector of {name(row)} has {state}{more}; cosine search takes finite vectors of norm 1: "
-            "`vidvec-msg doctor` checks an embedder."
+            f"the vector of {name(row)} has {state}{more}; cosine search takes finite vectors of norm 1"
         )
     unit: Vectors = rows / norms[:, None]
     return unit

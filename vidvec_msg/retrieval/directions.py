@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 
 from vidvec_msg.errors import Failure, Problems, RefusedRequest
-from vidvec_msg.formats.relevance import Qrels, reverse
+from vidvec_msg.formats.relevance import reverse
 from vidvec_msg.formats.trec import WriteQuery
 from vidvec_msg.retrieval.chance import expected
 from vidvec_msg.retrieval.intervals import bootstrap_intervals
@@ -31,7 +31,6 @@ from vidvec_msg.retrieval.ranking import Floats, Gold, GoldRanks, Ints, Scores, 
 
 Pool = Literal["corpus", "split"]
 Unreachable = Literal["refuse", "keep"]
-DirectionName = Literal["forward", "reverse"]
 
 SMALL_GROUP = 15  # groups with fewer queries are marked: their means move by several points with one query
 _MANY_TIES = 0.01  # share of queries tied at rank 1 from which the embedder is suspected of having collapsed
@@ -491,9 +490,3 @@ def _check_side(name: str, side: Embedded, problems: Problems) -> None:
                 f"{side.ids[start + row]!r} with norm {norms[row]:.6g}; an embedder returns unit vectors"
             )
             return
-
-
-__all__ = [
-    "Direction", "DirectionName", "Embedded", "Evaluation", "Options", "Pool", "Qrels", "Score",
-    "add_groups", "check_sides", "evaluate_vectors", "groups_of_queries", "score_forward", "score_reverse",
-]  # fmt: skip

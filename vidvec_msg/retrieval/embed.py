@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import sys
 import time
 from collections import Counter
@@ -16,7 +17,8 @@ from tqdm import tqdm
 
 from vidvec_msg.embedders.check import check_vectors
 from vidvec_msg.embedders.contract import ROLES, Embedder, Role, Vectors
-from vidvec_msg.embedders.load import load_embedder
+from vidvec_msg.embedders.load import SHORT_FORMS, load_embedder
+from vidvec_msg.embedders.models import TINYWORLD
 from vidvec_msg.errors import Failure, ItemError, Problems, RefusedRequest, TooManyFailures
 from vidvec_msg.formats.collections import Side, load_side, missing_media
 from vidvec_msg.formats.items import Item, item_digest
@@ -117,7 +119,8 @@ def embed_items(
         max_failures: items that may fail: a count, or a share of all items if below 1.
         progress: shows a bar, if stderr is a terminal.
         side: recorded in the manifest.
-        spec: what ``load_embedder`` made the embedder from; recorded, so that search can load it again.
+        spec: what ``load_embedder`` made the embedder from; recorded (a path as an absolute one), so that
+            search can load it again from any folder.
         save_every: seconds of work that a kill may cost.
 
     Returns:
@@ -154,7 +157,7 @@ def embed_items(
             _give_up_if_hopeless(writer, items, allowed)  # an interrupted run may have ended there
             manifest = {
                 "card": embedder.card.to_dict(),
-                "embedder": spec,
+                "embedder": None if spec is None else spec_from_anywhere(spec),
                 "role": role,
                 "side": side,
                 "versions": software_versions(),
@@ -304,21 +307,36 @@ def refuse_missing_media(items: Sequence[Item], max_failures: float) -> dict[str
     Raises:
         RefusedRequest: more are missing than may fail; the message lists them.
     """
-    missing = {failure.item: failure for failure in missing_media(items)}
+    missing = missing_media(items)  # a list: an id may stand on both sides of a collection
     allowed = allowed_failures(max_failures, len(items))
     if len(missing) > allowed:
         problems = Problems(
             f"{len(missing)} of {len(items)} items lack their media and {allowed} may fail (max_failures)"
         )
-        for failure in missing.values():
+        for failure in missing:
             problems.add(f"{failure.item}: {failure.reason}")
         problems.refuse_if_any()
-    return missing
+    return {failure.item: failure for failure in missing}
+
+
+def spec_from_anywhere(spec: str) -> str:
+    """An embedder spec that also holds in another working folder: a path that exists becomes absolute."""
+    name, question, options = spec.partition("?")
+    form, colon, rest = name.partition(":")
+    if TINYWORLD in (name, rest):
+        return spec
+    if Path(name).exists():
+        return f"{Path(name).resolve()}{question}{options}"
+    if form in SHORT_FORMS and rest and Path(rest).exists():
+        return f"{form}{colon}{Path(rest).resolve()}{question}{options}"
+    return spec
 
 
 def allowed_failures(max_failures: float, items: int) -> int:
     """How many of ``items`` may fail: the count itself, or the share below 1, rounded down."""
-    return int(max_failures * items) if max_failures < 1 else int(max_failures)
+    if max_failures >= 1:
+        return int(max_failures)
+    return math.floor(max_failures * items + 1e-9)  # 0.29 * 100 is 28.999999999999996
 
 
 def digest_of_items(items: Sequence[Item], missing: Mapping[str, Failure]) -> str:

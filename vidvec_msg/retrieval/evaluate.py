@@ -108,7 +108,7 @@ def evaluate(
     sys.stdout.write(
         dumps(done.report, ensure_ascii=False, indent=2) + "\n" if json else _tables(done.report)
     )
-    log.info("evaluation folder %s: open report.html", out)
+    log.info("evaluation in %s: open %s", out, out / "report.html")
     done.refuse_too_many_failures()
     return out
 
@@ -264,10 +264,11 @@ class _Sides:
             tuple(d for d in collection.corpus if d.id in named) if pool == "split" else collection.corpus
         )
         queries = tuple(query for query in collection.queries if query.id in qrels)
-        problems = Problems(f"split {split!r} of collection {collection.root}")
         if not any(grade > 0 for judged in qrels.values() for grade in judged.values()):
-            problems.add("no query has a positive (a score above 0), so there is nothing to measure")
-        problems.refuse_if_any()
+            raise RefusedRequest(
+                f"split {split!r} of collection {collection.root}: no query has a positive (a score above "
+                "0), so there is nothing to measure"
+            )
         return cls(corpus, queries, qrels)
 
     @property

@@ -6,6 +6,7 @@ position) and ``index.json``, which comes last: a folder without it was interrup
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import shutil
@@ -17,14 +18,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 
 from vidvec_msg.embedders.contract import EmbedderCard, Vectors
 from vidvec_msg.embedders.load import load_embedder
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.extras import require
 from vidvec_msg.formats.collections import load_side
-from vidvec_msg.formats.vectors import IDS, VectorsFolder
+from vidvec_msg.formats.vectors import IDS, VectorsFolder, read_parquet
 from vidvec_msg.retrieval.cosine import Positions, best_first, unit_vectors
 from vidvec_msg.retrieval.embed import StoredType, embed_items, refuse_bad_request, refuse_missing_media
 from vidvec_msg.retrieval.factories import POINTS_PER_LIST, Plan, plan_index, training_points
@@ -39,6 +39,7 @@ from vidvec_msg.retrieval.index_folder import (
     refuse_damaged,
     refuse_foreign_embedder,
 )
+from vidvec_msg.retrieval.ranking import tie_order
 from vidvec_msg.runs import file_digest, read_json, require_new, software_versions, write_json
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,9 @@ def index(
         TooManyFailures: more items failed than allowed; OUT/vectors was written, the index was not.
     """
     if vectors is not None and collection is None and embedder is None:
+        embedding = {"batch_size": batch_size, "shard_size": shard_size, "dtype": dtype,
+                     "max_failures": max_failures}  # fmt: skip
+        _refuse_options_without_effect(embedding)
         return build_index(vectors, out, factory=factory)
     if vectors is not None or collection is None or embedder is None:
         options = {"vectors": vectors, "collection": collection, "embedder": embedder}
@@ -140,7 +144,7 @@ def build_index(vectors: Path, out: Path, *, factory: str = "auto") -> Path:
     if is_complete(out, key):
         log.info("index %s is complete already", out)
         return out
-    inside = out / VECTORS == vectors
+    inside = (out / VECTORS).resolve() == vectors.resolve()
     require_new(out, option="--out", resumable=VECTORS if inside else None)
     card = checked_card(folder)
     refuse_bad_factory(factory, folder.dim)
@@ -218,7 +222,7 @@ class VectorIndex:
         found = _faiss().read_index(str(folder / INDEX))
         if search_parameters:
             _set_parameters(found, search_parameters)
-        ids = [str(name) for name in pq.read_table(folder / IDS, columns=["id"])["id"].to_pylist()]
+        ids = [str(name) for name in read_parquet(folder / IDS, columns=["id"])["id"].to_pylist()]
         if not found.ntotal == len(ids) == manifest["count"]:
             raise RefusedRequest(
                 f"index {folder}: index.faiss holds {found.ntotal} vectors, ids.parquet {len(ids)} ids and "
@@ -312,12 +316,12 @@ class VectorIndex:
     @cached_property
     def _id_ranks(self) -> npt.NDArray[np.int64]:
         ranks = np.empty(len(self), dtype=np.int64)
-        ranks[np.argsort(self._ids)] = np.arange(len(self))
+        ranks[tie_order(self._ids.tolist())[::-1]] = np.arange(len(self))
         return ranks
 
     @cached_property
     def _table(self) -> Any:
-        return pq.read_table(self.folder / IDS)
+        return read_parquet(self.folder / IDS)
 
     @cached_property
     def _reconstructing(self) -> Any:
@@ -325,6 +329,17 @@ class VectorIndex:
         if lists is not None:
             lists.make_direct_map()  # position → list: inverted lists do not keep it
         return self._index
+
+
+def _refuse_options_without_effect(given: Mapping[str, Any]) -> None:
+    """Refuses options of the embedding where nothing is embedded."""
+    defaults = inspect.signature(index).parameters
+    changed = [f"--{name}" for name, value in given.items() if value != defaults[name].default]
+    if changed:
+        raise RefusedRequest(
+            f"{', '.join(changed)}: without effect on --vectors, which are made already; leave out, or give "
+            "--collection and --embedder instead of --vectors."
+        )
 
 
 def refuse_bad_factory(factory: str, dim: int) -> None:
@@ -370,10 +385,15 @@ def _checked_shards(folder: VectorsFolder) -> Iterator[Vectors]:
         first += len(shard)
 
 
+def sample_size(factory: str, count: int) -> int:
+    """How many of ``count`` vectors train an index."""
+    return min(count, max(_SAMPLE, training_points(factory) // POINTS_PER_LIST * _POINTS))
+
+
 def _training_sample(factory: str, folder: VectorsFolder) -> Vectors:
     """Vectors drawn at random from all shards, the same ones each time, in their order."""
     count = len(folder.ids)
-    wanted = min(count, max(_SAMPLE, training_points(factory) // POINTS_PER_LIST * _POINTS))
+    wanted = sample_size(factory, count)
     chosen = np.sort(np.random.default_rng(0).choice(count, wanted, replace=False))
     parts, first = [], 0
     for rows in _checked_shards(folder):

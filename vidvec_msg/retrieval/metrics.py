@@ -12,7 +12,6 @@ one. With 8 positives, recall@1 cannot exceed 1/8. A paper's "R@k" can mean eith
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 import threading
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vidvec_msg.errors import Problems
+from vidvec_msg.errors import Problems, did_you_mean
 from vidvec_msg.retrieval.ranking import GoldRanks, Ints
 
 PerQuery = npt.NDArray[np.float64]
@@ -81,9 +80,9 @@ def parse_metrics(names: Sequence[str]) -> tuple[Metric, ...]:
         match = _NAME.fullmatch(name)
         kind = match["kind"] if match else ""
         if match is None or kind not in KINDS or (kind == "rbp") != bool(match["p"]):
-            near = difflib.get_close_matches(name.partition("@")[0], KINDS, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near and near[0] != name else ""
-            problems.add(f"{name!r} is not a metric{hint}")
+            given = re.split("[@.]", name.lower())[0]
+            others = [kind for kind in KINDS if kind != name]
+            problems.add(f"{name!r} is not a metric{did_you_mean(given, others)}")
             continue
         persistence = float(f"0.{match['p']}") if match["p"] else 0.0
         parsed[name] = Metric(name, kind, int(match["k"] or 0), int(match["level"] or 1), persistence)

@@ -1,9 +1,10 @@
 """From two matrices of vectors to ranks, exactly and in bounded memory.
 
-*Scores.* A score is the inner product, summed in float64 and rounded to float32. So it does not depend on
-the block size, the number of threads or the position of a document in the matrix: the same two vectors
-have the same score everywhere, and equal documents really tie. (A float32 product differs in its last
-bits from one block shape to another, which breaks ties by position.)
+*Scores.* A score is the cosine: vectors are normalised and multiplied in float64, then rounded to float32.
+Norms of vectors made in half precision are off by up to 1e-3, which would favour the long ones. The score
+does not depend on the block size, the number of threads or the position of a document in the matrix: the
+same two vectors have the same score everywhere, and equal documents really tie. (A float32 product differs
+in its last bits from one block shape to another, which breaks ties by position.)
 
 *Ties.* Equal scores are ordered by document id, descending, as trec_eval does; the ids compared are those
 that stand in the TREC files. A collapsed embedder then scores at chance instead of in the order of the
@@ -248,20 +249,28 @@ class _Chunks:
         self.kept: dict[int, npt.NDArray[np.float64]] = {}
 
     def scores(self, queries: Floats) -> Scores:
-        left = queries.astype(np.float64)
+        left = _unit(queries)
         scores = np.empty((len(queries), len(self.order)), dtype=np.float32)
         for start in range(0, len(self.order), self.size):
             right = self._chunk(start)
-            scores[:, start : start + len(right)] = left @ right.T  # summed in float64, rounded here
+            scores[:, start : start + len(right)] = left @ right.T  # float64, rounded here
         return scores
 
     def _chunk(self, start: int) -> npt.NDArray[np.float64]:
         if start in self.kept:
             return self.kept[start]
-        chunk = self.candidates[self.order[start : start + self.size]].astype(np.float64)
+        chunk = _unit(self.candidates[self.order[start : start + self.size]])
         if self.keep:
             self.kept[start] = chunk
         return chunk
+
+
+def _unit(vectors: Floats) -> npt.NDArray[np.float64]:
+    """Rows of norm 1 in float64; a zero row stays zero."""
+    rows = vectors.astype(np.float64)
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    rows /= np.where(norms > 0, norms, 1.0)[:, None]
+    return rows
 
 
 def _slice_gold(gold: Gold, rows: slice, place: Ints) -> Gold:

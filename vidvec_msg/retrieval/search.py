@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from vidvec_msg.errors import ItemError, RefusedRequest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.index import VectorIndex
 from vidvec_msg.retrieval.index_folder import refuse_foreign_embedder
+
+_WIDE = 1000  # columns where nobody looks at a terminal: ids and texts are not wrapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ def search(
     if json:
         sys.stdout.writelines(dumps(hit.to_dict(), ensure_ascii=False) + "\n" for hit in hits)
     else:
-        Console().print(_table(hits))
+        sys.stdout.write(_drawn(_table(hits)))
 
 
 class Searcher:
@@ -161,10 +164,21 @@ class Searcher:
                 "give --embedder SPEC."
             )
         if isinstance(known, str):
-            known = load_embedder(known)
+            known = self._load(known)
             refuse_foreign_embedder(self.index.folder, self.index.card, known.card)
             self._embedder = known
         return known
+
+    def _load(self, spec: str) -> Embedder:
+        try:
+            return load_embedder(spec)
+        except RefusedRequest as error:
+            if self._embedder is not None:
+                raise
+            raise RefusedRequest(
+                f"index {self.index.folder} was made with {spec!r}, which cannot be loaded here: {error}\n"
+                "Say where it is: --embedder SPEC."
+            ) from error
 
     def _refuse_other_media(self, items: Sequence[Item]) -> None:
         known = self.index.card.modalities  # the same as the embedder's, and here before it is loaded
@@ -222,6 +236,17 @@ def _table(hits: Sequence[Hit]) -> Table:
         # Text: brackets in an id or a text are no markup
         table.add_row(str(hit.rank), f"{hit.score:.4f}", Text(hit.id), Text(_what(hit.metadata)))
     return table
+
+
+def _drawn(table: Table) -> str:
+    """A table as wide as the terminal; in a file or a pipe as wide as it needs, one result a line."""
+    if sys.stdout.isatty():
+        console = Console()
+    else:
+        console = Console(file=io.StringIO(), width=_WIDE)
+    with console.capture() as capture:
+        console.print(table)
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
 
 
 def _what(metadata: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ open, with its card and its own log.
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import platform
@@ -145,6 +146,16 @@ def main(
         questions: questions asked about a clip at once; 1 is the plain recipe.
         threads: CPU threads. Two are faster on two idle cores, and many times slower on busy ones.
     """
+    command = f"python -m vidvec_msg.tinyworld.build --seed {seed} --out DIR"
+    defaults = inspect.signature(main).parameters
+    for name, value in {
+        "steps": steps,
+        "clips": clips,
+        "batch": batch,
+        "questions": questions,
+        "threads": threads,
+    }.items():
+        command += f" --{name} {value}" if value != defaults[name].default else ""
     begun = time.perf_counter()
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
@@ -164,7 +175,7 @@ def main(
     model.to(torch.bfloat16).save_pretrained(out)
     processor.save_pretrained(out)
     summary = {
-        "command": f"python -m vidvec_msg.tinyworld.build --seed {seed} --out DIR",
+        "command": command,
         "seed": seed,
         "parameters": parameters,
         "tokens": len(tokenizer),

@@ -30,7 +30,7 @@ other model.
 
 {clips} clips drawn, {steps} steps of {batch} clips, {seconds:.0f} s in all on {threads} CPU thread(s);
 seed {seed}; torch {torch}, transformers {transformers}. The same command makes it again (to float rounding).
-`build.json` beside this file holds the settings and the losses.
+`build.json` beside this file holds the settings, the environment and the losses.
 
 ## Data
 
@@ -86,6 +86,6 @@ def write_card(folder: Path, log: Mapping[str, Any]) -> None:
 def _gates_table(gates: Mapping[str, Any] | None) -> str:
     if not gates:
         return ""
-    lines = [str(gates["note"]), "", "| | message → video | video → message |", "| --- | --- | --- |"]
+    lines = [*gates["note"], "", "| | message → video | video → message |", "| --- | --- | --- |"]
     lines += [f"| {row['what']} | {row['forward']} | {row['reverse']} |" for row in gates["rows"]]
-    return "\n".join(lines) + "\n\n"
+    return "\n".join(lines) + "\n"

@@ -29,19 +29,29 @@ class KeepLast(Checkpoint):
         self.path = path
         self.every_n_steps = every_n_steps
         self.interrupted = False
-        self._saved_at = 0  # optimizer steps
+        self._saved_at = 0  # optimizer steps, as the next two
+        self._stepped_at = 0
+        self._written_at = -1
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Writes if it is time, or if the run is interrupted: here a step is whole."""
-        if self.interrupted or trainer.global_step - self._saved_at >= self.every_n_steps:
+        """Writes if it is time or if the run is interrupted, where a step is whole: the gradients of a step
+        that is still accumulating would be lost, and its batches not seen again."""
+        whole = trainer.global_step != self._stepped_at
+        self._stepped_at = trainer.global_step
+        if whole and (self.interrupted or trainer.global_step - self._saved_at >= self.every_n_steps):
             self.write(trainer)
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Ends an interrupted run, now that the metrics of its last step are logged."""
+        """Here the metrics of the step before are logged. Brings them to disk with its checkpoint, so that a
+        run that is killed and resumed has a row for every step; ends an interrupted run."""
+        if self._written_at != trainer.global_step:
+            return
+        for logger in trainer.loggers:
+            logger.after_save_checkpoint(self)  # type: ignore[arg-type]  # any Checkpoint will do
         if self.interrupted:
             raise KeyboardInterrupt
 
@@ -51,7 +61,7 @@ class KeepLast(Checkpoint):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Counts from where a resumed fit begins."""
-        self._saved_at = trainer.global_step
+        self._saved_at = self._stepped_at = trainer.global_step
 
     def write(self, trainer: Trainer) -> None:
         """Saves on every rank (a sharded model needs them all), then puts the result in place on one."""
@@ -62,7 +72,7 @@ class KeepLast(Checkpoint):
             if self.path.is_dir():
                 shutil.rmtree(self.path)
             partial.replace(self.path)
-        self._saved_at = trainer.global_step
+        self._saved_at = self._written_at = trainer.global_step
 
     @contextmanager
     def saving_on_interrupt(self) -> Iterator[None]:

@@ -101,6 +101,8 @@ class PairsData(LightningDataModule):
             self.training, self.validation = pairs, read_pairs(self.validation_source, self.columns)
         else:
             self.training, self.validation = split(pairs, self.validation_fraction, self.seed)
+        if len(self.validation) == 1:
+            raise RefusedRequest("data: 1 pair validates; at least 2 are needed for one to be a negative")
         self.plan(ranks=1)
 
     def setup(self, stage: str) -> None:
@@ -130,10 +132,14 @@ class PairsData(LightningDataModule):
 
     def val_dataloader(self) -> PairLoader | NoPairs | list[None]:
         """The validation pairs, in the same batches on every pass."""
-        if len(self.validation) < max(2, self._ranks):
+        if not self.validation:
             # `validate` without validation pairs still has retrieval to measure: one empty step lets the
             # callbacks of validation run
             return NoPairs() if self.trainer and self.trainer.state.fn == "validate" else []
+        if len(self.validation) < self._ranks:
+            raise RefusedRequest(
+                f"data: {len(self.validation)} pairs validate on {self._ranks} ranks; each needs one"
+            )
         size = min(self.batch_size * self._ranks, len(self.validation))
         plan = BatchPlan(
             [None] * len(self.validation), size, ranks=self._ranks, seed=self.seed, drop_last=False

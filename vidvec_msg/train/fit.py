@@ -21,9 +21,12 @@ from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.utilities import rank_zero_only
+from transformers.utils.logging import disable_progress_bar
 
+from vidvec_msg.embedders.models import resolve_model
 from vidvec_msg.embedders.prompts import resolve_prompt
-from vidvec_msg.errors import Problems, RefusedRequest, did_you_mean
+from vidvec_msg.errors import Problems, RefusedRequest, explain_unknown
+from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.train import run_folder
 from vidvec_msg.train.artefacts import WriteEmbedder
 from vidvec_msg.train.checkpoints import KeepLast
@@ -50,7 +53,10 @@ def main(argv: Sequence[str]) -> int:
     try:
         FitCLI(args=words)
     except ArgumentError as error:
-        raise RefusedRequest(explained(str(error), words[0])) from error
+        verb = words[0]
+        ending = f"`{verb} --help` lists all of them."
+        told = explain_unknown(str(error), _keys(), ending=ending, inside=verb)
+        raise RefusedRequest(told) from error
     return 0
 
 
@@ -69,7 +75,11 @@ class FitCLI(LightningCLI):
                 TextContrastive,
                 PairsData,
                 save_config_callback=SaveConfig,
-                trainer_defaults={"use_distributed_sampler": False, "log_every_n_steps": 1},
+                trainer_defaults={
+                    "use_distributed_sampler": False,
+                    "log_every_n_steps": 1,
+                    "enable_model_summary": False,  # the module prints what trains
+                },
                 seed_everything_default=42,
                 parser_kwargs={**strict, self.verb: strict},
                 subclass_mode_model=False,
@@ -105,9 +115,8 @@ class FitCLI(LightningCLI):
         problems = Problems(f"{verb} refused")
         with _collecting(problems):
             options.ckpt_path = run_folder.resolve_checkpoint(options.ckpt_path, run)
-        if (
-            verb == "fit" and getattr(rank_zero_only, "rank", 0) == 0
-        ):  # other ranks start when rank 0 has begun to write
+        # other ranks start when rank 0 has begun to write
+        if verb == "fit" and getattr(rank_zero_only, "rank", 0) == 0:
             with _collecting(problems):
                 run_folder.refuse_bad_run(run, options.ckpt_path)
         for name, kind in (("loss", InfoNCE), ("lora", LoraOptions), ("optimizer", OptimizerOptions)):
@@ -116,8 +125,14 @@ class FitCLI(LightningCLI):
         with _collecting(problems):
             resolve_prompt(options.model.prompt)
         with _collecting(problems):
+            resolve_model(options.model.model)
+        with _collecting(problems):
+            if options.model.frames is not None:
+                FramePolicy(**options.model.frames.as_dict())
+        with _collecting(problems):
             self._checked = PairsData(**options.data.as_dict())
             self._checked.read()
+            self._checked.plan(_ranks(options.trainer))
         problems.refuse_if_any()
 
     def after_instantiate_classes(self) -> None:
@@ -177,6 +192,15 @@ class FitCLI(LightningCLI):
             raise
 
 
+def _ranks(trainer: Namespace) -> int:
+    """Processes that the options ask for in numbers; 1 where Lightning shall count the devices."""
+    devices = trainer.devices
+    if isinstance(devices, str):
+        devices = int(devices) if devices.isdigit() else 1
+    count = len(devices) if isinstance(devices, list) else int(devices)
+    return max(count, 1) * int(trainer.num_nodes)
+
+
 def _silence() -> None:
     """Leaves out what others print and nobody can act on."""
     # transformers deprecates a property that Lightning touches when it lists a model's attributes
@@ -184,6 +208,8 @@ def _silence() -> None:
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")
     if getattr(rank_zero_only, "rank", 0):  # one rank speaks for all
         logging.getLogger("vidvec_msg").setLevel(logging.WARNING)
+    if not sys.stderr.isatty():
+        disable_progress_bar()
     advertising = logging.getLogger("pytorch_lightning.utilities.rank_zero")
     advertising.addFilter(lambda record: "Tip: For seamless" not in record.getMessage())
 
@@ -211,20 +237,8 @@ class SaveConfig(SaveConfigCallback):
             self.parser.save(self.config, str(path), skip_none=False, overwrite=False, multifile=False)
 
 
-def explained(message: str, verb: str) -> str:
-    """A parser's complaint, with the nearest valid name of each key that it does not know."""
-    known = list(_keys(verb))
-    unknown = re.findall(r"--([\w.]+)", message.partition("nrecognized arguments:")[2])
-    unknown += re.findall(r"(?:[Kk]ey|[Oo]ption) '([\w.]+)'", message)
-    unknown = [key.removeprefix(f"{verb}.") for key in dict.fromkeys(unknown)]
-    if not unknown:
-        return message
-    hints = [f"unknown option {key!r}{did_you_mean(key, known)}" for key in unknown]
-    return "; ".join(hints) + f". `{verb} --help` lists all of them."
-
-
-def _keys(verb: str) -> Iterable[str]:
-    """Every valid key of a verb, dotted."""
+def _keys() -> Iterable[str]:
+    """Every valid key, dotted; a generator, because a parser takes seconds to build."""
     parser = LightningArgumentParser()
     parser.add_lightning_class_args(Trainer, "trainer")
     parser.add_lightning_class_args(TextContrastive, "model")

@@ -24,6 +24,11 @@ def ranks() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
+def rank() -> int:
+    """Number of this process among them; 0 without torch.distributed."""
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
 def gather_pairs(own: EncodedPairs) -> tuple[EncodedPairs, int]:
     """The pairs of all ranks in rank order, and the row at which this rank's begin.
 
@@ -63,7 +68,7 @@ def gather_pairs(own: EncodedPairs) -> tuple[EncodedPairs, int]:
         else own.negatives.new_empty(count, 0, dim),
         keys=keys,
     )
-    return everyone, sum(sizes[: dist.get_rank()])
+    return everyone, sum(sizes[: rank()])
 
 
 def mean_over_ranks(rows: Tensor, everyone: int) -> Tensor:
@@ -118,5 +123,5 @@ class _AllGather(Function):
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         summed = torch.stack(gradients)  # (ranks, rows, …)
         dist.all_reduce(summed)
-        own: Tensor = summed[dist.get_rank()]
+        own: Tensor = summed[rank()]
         return own

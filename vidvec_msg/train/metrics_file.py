@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import math
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,15 +20,17 @@ class MetricsFile(Logger):
 
     Args:
         path: the file. Rows of an existing one are kept up to the first step that is logged anew.
-        flush_every: rows between two writes; the file is always whole.
+        every: seconds between two writes, beside those with a checkpoint and at the end. The file is written
+            as a whole, so that a write after each step would cost more and more.
     """
 
-    def __init__(self, path: Path, flush_every: int = 50) -> None:
+    def __init__(self, path: Path, every: float = 5.0) -> None:
         super().__init__()
         self.path = path
-        self.flush_every = flush_every
+        self.every = every
         self.rows: dict[int, dict[str, str]] = {}
-        self._unwritten = 0
+        self._unwritten = False
+        self._written_at = -math.inf
         self._continues = path.is_file()
 
     @property
@@ -56,12 +60,20 @@ class MetricsFile(Logger):
             self._continues = False
         row = self.rows.setdefault(number, {})
         row.update({name: f"{float(value):.6g}" for name, value in metrics.items()})
-        self._unwritten += 1
-        if self._unwritten >= self.flush_every:
-            self.save()
+        self._unwritten = True
 
     @rank_zero_only
     def save(self) -> None:
+        """Writes if it is time; Lightning asks after every step."""
+        if time.monotonic() - self._written_at >= self.every:
+            self.flush()
+
+    @rank_zero_only
+    def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
+        """A checkpoint and the rows up to it go together."""
+        self.flush()
+
+    def flush(self) -> None:
         """Writes the file in one step: a reader sees the old or the new one."""
         if not self._unwritten:
             return
@@ -70,12 +82,13 @@ class MetricsFile(Logger):
             writer = csv.DictWriter(stream, ["step", "epoch", *names], restval="")
             writer.writeheader()
             writer.writerows({"step": str(step), **row} for step, row in sorted(self.rows.items()))
-        self._unwritten = 0
+        self._unwritten = False
+        self._written_at = time.monotonic()
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
         """Writes what is left."""
-        self.save()
+        self.flush()
 
 
 def _read(path: Path) -> dict[int, dict[str, str]]:

@@ -13,12 +13,14 @@ from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from vidvec_msg.embedders.chat import Chat
+from vidvec_msg.embedders.check import warn_if_collapsed
 from vidvec_msg.embedders.contract import EmbedderCard
 from vidvec_msg.embedders.language_model import Dtype, keep_blocks, load_language_model
 from vidvec_msg.embedders.models import resolve_model
 from vidvec_msg.embedders.pooling import FINAL
 from vidvec_msg.embedders.prompts import resolve_prompt
 from vidvec_msg.errors import JobFailed, RefusedRequest
+from vidvec_msg.formats.items import Item
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.runs import software_versions
 from vidvec_msg.train import gather
@@ -30,9 +32,6 @@ from vidvec_msg.train.text_tower import ChatTexts, encode
 
 log = logging.getLogger(__name__)
 
-ALIKE = 0.98
-"""Mean cosine of a first batch above which the read-out is suspect (a BOS token once gave 0.99)."""
-
 
 class NonFiniteLoss(JobFailed):
     """The loss is NaN or infinite; the message names the batch."""
@@ -40,7 +39,7 @@ class NonFiniteLoss(JobFailed):
 
 @dataclass(frozen=True, slots=True)
 class RunSize:
-    """Of a fit, for its account: the optimizer steps, and seconds since it began."""
+    """Of a fit, for its account: optimizer steps, pairs and seconds, those before a resumption included."""
 
     steps: int
     pairs: int
@@ -97,6 +96,10 @@ class TextContrastive(LightningModule):
         self.trust_remote_code = trust_remote_code
         folder = resolve_model(model)
         self.chat = Chat.open(folder, revision=revision, trust_remote_code=trust_remote_code)
+        try:
+            self.text_ids("x")
+        except ValueError as error:  # the prompt leaves no room: found out before the weights are loaded
+            raise RefusedRequest(f"model.{error}") from error
         tower = load_language_model(
             folder, revision=revision, dtype=dtype, trust_remote_code=trust_remote_code
         )
@@ -108,6 +111,7 @@ class TextContrastive(LightningModule):
         # from_pretrained leaves evaluation mode on, in which neither dropout nor checkpointing happens
         self.tower.train()
         self._began = time.monotonic()
+        self._seconds_before = 0.0  # of the run that is resumed
         self._pairs_seen = 0
         self._window: tuple[float, int, int] | None = None  # start, pairs, tokens since the last rate
 
@@ -138,8 +142,9 @@ class TextContrastive(LightningModule):
         )
 
     def run_size(self) -> RunSize:
-        """How much was trained since this process began."""
-        return RunSize(self.trainer.global_step, self._pairs_seen, time.monotonic() - self._began)
+        """How much was trained so far."""
+        seconds = self._seconds_before + time.monotonic() - self._began
+        return RunSize(self.trainer.global_step, self._pairs_seen, seconds)
 
     # ---- the step
 
@@ -202,7 +207,9 @@ class TextContrastive(LightningModule):
         return {name for name, parameter in self.named_parameters() if parameter.requires_grad}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keeps the adapter alone: a 7B base would be 15 GB in every checkpoint."""
+        """Keeps the adapter alone (a 7B base would be 15 GB in every checkpoint), and the run's account."""
+        size = self.run_size()
+        checkpoint["account"] = {"pairs_seen": size.pairs, "seconds": size.seconds}
         trained = self.trained_names()
         checkpoint["state_dict"] = {
             name: tensor for name, tensor in checkpoint["state_dict"].items() if name in trained
@@ -213,6 +220,9 @@ class TextContrastive(LightningModule):
         own = {name: tuple(p.shape) for name, p in self.named_parameters() if p.requires_grad}
         found = {name: tuple(tensor.shape) for name, tensor in checkpoint["state_dict"].items()}
         if own == found:
+            account = checkpoint.get("account", {})
+            self._pairs_seen = account.get("pairs_seen", 0)
+            self._seconds_before = account.get("seconds", 0.0)
             return
         differing = sorted(name for name in own.keys() | found.keys() if own.get(name) != found.get(name))
         name = differing[0]
@@ -243,13 +253,9 @@ class TextContrastive(LightningModule):
         accumulated = self.trainer.accumulate_grad_batches
         note = f"; accumulating {accumulated} batches adds none" if accumulated > 1 else ""
         log.info(f"{per_anchor:.1f} negatives per anchor on {gather.ranks()} rank(s){note}")
-        both = torch.cat((own.anchors, own.positives)).detach()  # (2 · pairs, dim)
-        cosine = ((both.sum(0) @ both.sum(0)) - len(both)) / (len(both) * (len(both) - 1))
-        if cosine > ALIKE:
-            log.warning(
-                f"the first batch's vectors are nearly the same (mean cosine {cosine:.3f}): the read-out "
-                "position may not see the content; check model.prompt and model.layer"
-            )
+        both = torch.cat((own.anchors, own.positives)).detach().float().cpu().numpy()  # (2 · pairs, dim)
+        keys = torch.cat((own.keys.anchor, own.keys.positive)).tolist()
+        warn_if_collapsed(both, [Item(str(key)) for key in keys], name="in training")
 
     def _log(self, stage: str, loss: Tensor, result: Contrast, pairs: int) -> None:
         shared: dict[str, Any] = {"batch_size": pairs, "sync_dist": True, "on_step": stage == "train"}
@@ -257,12 +263,7 @@ class TextContrastive(LightningModule):
         self.log(f"{stage}/loss", loss.detach(), prog_bar=True, **shared)
         self.log(f"{stage}/accuracy", result.correct.float().mean(), prog_bar=True, **shared)
         self.log(f"{stage}/negatives_per_anchor", result.negatives / max(pairs, 1), **shared)
-        self.log(
-            f"{stage}/masked_cells",
-            result.masked.float(),
-            reduce_fx="sum" if stage == "val" else "mean",
-            **shared,
-        )
+        self.log(f"{stage}/masked_cells", result.masked.float(), reduce_fx="sum", **shared)  # of all ranks
 
     def _log_speed(self, batch: PairBatch) -> None:
         """Pairs and tokens per second of all ranks, over the steps since the last log."""

@@ -44,6 +44,9 @@ class OptimizerOptions:
             raise ValueError(
                 f"optimizer.warmup_ratio is {self.warmup_ratio}; it must be at least 0 and below 1"
             )
+        for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
+            if not 0 <= beta < 1:
+                raise ValueError(f"optimizer.{name} is {beta}; it must be at least 0 and below 1")
         if self.schedule not in get_args(Schedule):
             raise ValueError(
                 f"optimizer.schedule is {self.schedule!r}; accepted: {', '.join(get_args(Schedule))}"

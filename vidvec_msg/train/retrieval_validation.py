@@ -22,7 +22,7 @@ from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.embed import encode_batch
 from vidvec_msg.retrieval.evaluate import evaluate_vectors
 from vidvec_msg.retrieval.metrics import parse_metrics
-from vidvec_msg.train.gather import ranks
+from vidvec_msg.train.gather import rank, ranks
 from vidvec_msg.train.module import TextContrastive
 from vidvec_msg.train.text_tower import TowerEmbedder
 
@@ -94,7 +94,7 @@ class RetrievalValidation(Callback):
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measures in ``validate``; within a fit the steps above decide."""
         if trainer.state.fn == "validate":
-            # every rank computed the same numbers of all vectors: nothing is left to reduce
+            # every rank holds the same numbers of all vectors: nothing is left to reduce
             pl_module.log_dict(self._values(pl_module), sync_dist=False)
 
     def _values(self, pl_module: LightningModule) -> dict[str, float]:
@@ -117,6 +117,17 @@ class RetrievalValidation(Callback):
         with embedder_of(module, [*corpus, *queries], batch_size=self.batch_size) as embedder:
             corpus_ids, corpus_vectors = self._encode(embedder, corpus, "document")
             query_ids, query_vectors = self._encode(embedder, queries, "query")
+        # One rank ranks for all: others would do the same again, and compile ranx's kernels into one cache.
+        values: list[dict[str, dict[str, float]]] = [{}]
+        if rank() == 0:
+            values = [self._ranked(query_vectors, query_ids, corpus_vectors, corpus_ids)]
+        if ranks() > 1:
+            dist.broadcast_object_list(values)
+        return values[0]
+
+    def _ranked(
+        self, query_vectors: Vectors, query_ids: list[str], corpus_vectors: Vectors, corpus_ids: list[str]
+    ) -> dict[str, dict[str, float]]:
         report = evaluate_vectors(
             query_vectors,
             query_ids,
@@ -138,10 +149,9 @@ class RetrievalValidation(Callback):
 
     def _encode(self, embedder: Embedder, items: Sequence[Item], role: Role) -> tuple[list[str], Vectors]:
         """Ids and vectors ``(items, dim)`` in the order of the items; each rank encodes its share."""
-        rank = dist.get_rank() if ranks() > 1 else 0
         vectors: dict[str, np.ndarray] = {}
         failures: list[Failure] = []
-        share = items[rank :: ranks()]
+        share = items[rank() :: ranks()]
         for start in range(0, len(share), self.batch_size):
             made, ids, failed = encode_batch(share[start : start + self.batch_size], embedder, role=role)
             vectors |= dict(zip(ids, made, strict=True))

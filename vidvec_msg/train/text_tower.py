@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from vidvec_msg.embedders.chat import Chat
+from vidvec_msg.embedders.check import unit_vectors
 from vidvec_msg.embedders.contract import EmbedderCard, Role, Vectors
 from vidvec_msg.embedders.language_model import hidden_state
 from vidvec_msg.embedders.pooling import FINAL, last_token
@@ -85,12 +86,4 @@ class TowerEmbedder:
                 vectors[rows] = encode(self.tower, passage, layer=layer).cpu()
         finally:
             self.tower.train(training)
-        bad = [
-            Failure(item.id, "its vector is not finite")
-            for item, vector in zip(items, vectors, strict=True)
-            if not bool(vector.isfinite().all())
-        ]
-        if bad:
-            raise ItemError(bad)
-        result: Vectors = vectors.numpy()
-        return result
+        return unit_vectors(vectors.numpy(), items)
