@@ -57,6 +57,7 @@ def test_near_names() -> None:
         ),
         ("Option 'seeds' is not accepted", "'seeds' (did you mean 'seed'?)"),
         ("Key 'fit.data.seed_' is not expected", "'data.seed_' (did you mean 'data.seed'?)"),
+        ("Subcommand 'fit' does not accept option 'sed'", "'sed' (did you mean 'seed'?)"),
         ("Group 'data' does not accept option 'lora.rr'", "'data.lora.rr' (did you mean 'data.lora.r'?)"),
     ],
 )

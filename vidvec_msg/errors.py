@@ -111,7 +111,7 @@ def explain_unknown(message: str, known: Iterable[str], *, ending: str, inside: 
     """
     names = re.findall(r"--([\w.-]+)", message.partition("nrecognized arguments:")[2])
     names += re.findall(r"(?:[Oo]ption|[Kk]ey) '([\w.-]+)' is not (?:accepted|expected)", message)
-    groups = re.findall(r"Group '([\w.-]+)' does not accept option '([\w.-]+)'", message)
+    groups = re.findall(r"(?:Group|Subcommand) '([\w.-]+)' does not accept option '([\w.-]+)'", message)
     names += [f"{group}.{name}" for group, name in groups]
     if not names:
         return message

@@ -44,12 +44,17 @@ def replacing(path: Path) -> Iterator[Path]:
         with temporary.open("rb") as stream:
             os.fsync(stream.fileno())
         # mkstemp makes private files; an artefact is as readable as the user's umask says
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
+        temporary.chmod(0o666 & ~umask())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def umask() -> int:
+    """The permissions that the user's new files do not get; the system only tells them in exchange for others."""
+    found = os.umask(0)
+    os.umask(found)
+    return found
 
 
 def write_json(path: Path, content: Any) -> None:

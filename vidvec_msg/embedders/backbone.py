@@ -63,7 +63,7 @@ def load_backbone(
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     try:
         config = AutoConfig.from_pretrained(model, **options)
-        sees = _multimodal_class(config)
+        sees = multimodal_class(config)
         with quiet_progress():
             full, report = (sees or AutoModel).from_pretrained(
                 model,
@@ -121,7 +121,7 @@ def quiet_progress() -> Iterator[None]:
         bars.enable_progress_bar()
 
 
-def _multimodal_class(config: Any) -> Any | None:
+def multimodal_class(config: Any) -> Any | None:
     """The Auto class for a model that takes pixels; None for a plain language model."""
     from transformers import AutoModelForImageTextToText as Multimodal
 

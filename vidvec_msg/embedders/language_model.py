@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from vidvec_msg.embedders.backbone import multimodal_class, quiet_progress
 from vidvec_msg.embedders.pooling import FINAL, reading_layer
 from vidvec_msg.errors import RefusedRequest
 
@@ -59,7 +60,7 @@ def load_language_model(
         raise RefusedRequest(f"model {model}: its configuration cannot be read ({error})") from error
     tower_class: Any = type(language_model_of(_outline(config, model, trust_remote_code)))
     try:
-        with _quiet_about_unused_weights():
+        with quiet_progress(), _quiet_about_unused_weights():
             tower, report = tower_class.from_pretrained(
                 str(model),
                 config=config.get_text_config(),
@@ -170,11 +171,9 @@ def hidden_state(tower: Any, input_ids: Tensor, attention_mask: Tensor, *, layer
 
 def _outline(config: Any, model: str | Path, trust_remote_code: bool) -> Any:
     """The full model without memory: its classes tell which class the tower has."""
-    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers import AutoModelForCausalLM
 
-    kind = AutoModelForImageTextToText
-    if type(config) not in AutoModelForImageTextToText._model_mapping:
-        kind = AutoModelForCausalLM
+    kind = multimodal_class(config) or AutoModelForCausalLM
     try:
         with torch.device("meta"):
             return kind.from_config(config, trust_remote_code=trust_remote_code)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from vidvec_msg.embedders.contract import CARD_FILE, EmbedderCard
 from vidvec_msg.embedders.models import combined_digest, local_folder, resolve_model, weights_digest
 from vidvec_msg.embedders.multimodal_llm import MultimodalLLM
 from vidvec_msg.errors import RefusedRequest
-from vidvec_msg.runs import read_json, software_versions, write_json
+from vidvec_msg.runs import read_json, software_versions, umask, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +60,7 @@ def save_embedder(
             temporary, model, base_model=card.base_model, revision=card.revision, state_dict=state_dict
         )
         check_adapter(temporary, expected=_expected(model), allow_untrained=allow_untrained)
-        temporary.chmod(0o777 & ~_umask())  # mkdtemp makes private folders
+        temporary.chmod(0o777 & ~umask())  # mkdtemp makes private folders
         if out.exists():
             shutil.rmtree(out)
         temporary.replace(out)
@@ -147,9 +146,3 @@ def _refuse_foreign(out: Path) -> None:
     ours = (CARD_FILE, "adapter_config.json")
     if out.is_dir() and any(out.iterdir()) and not any((out / name).exists() for name in ours):
         raise RefusedRequest(f"{out} already holds files that are not an embedder; give another folder")
-
-
-def _umask() -> int:
-    umask = os.umask(0)
-    os.umask(umask)
-    return umask

@@ -230,9 +230,9 @@ def query_sheet(examples: Sequence[Example]) -> Markup:
     return _part("query_sheet", sheets)
 
 
-def columns(*bodies: Markup) -> Markup:
-    """Bodies side by side where the screen is wide enough."""
-    return _part("columns", bodies)
+def columns(*bodies: Markup, narrow: bool = False) -> Markup:
+    """Bodies side by side where the screen is wide enough; more of them if they may be narrow."""
+    return _part("columns", bodies, narrow)
 
 
 def joined(*bodies: Markup) -> Markup:

@@ -251,7 +251,7 @@ def _histograms(results: Mapping[str, Evaluated], long: str) -> Any:
 
     directions = {name: _direction(result, long) for name, result in results.items()}
     return report.columns(
-        *(report.titled_histogram(f"{d.label}, {name}", d) for name, d in directions.items())
+        *(report.titled_histogram(f"{d.label}, {name}", d) for name, d in directions.items()), narrow=True
     )
 
 
