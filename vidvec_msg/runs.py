@@ -51,7 +51,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def umask() -> int:
-    """The permissions that the user's new files do not get; the system only tells them in exchange for others."""
+    """The permissions that the user's new files do not get; the system tells them only when they are set."""
     found = os.umask(0)
     os.umask(found)
     return found

@@ -9,12 +9,11 @@ from vidvec_msg.errors import Failure, RefusedRequest
 from vidvec_msg.retrieval.directions import (
     Embedded,
     Options,
-    add_groups,
-    groups_of_queries,
     score_forward,
     score_reverse,
 )
 from vidvec_msg.retrieval.evaluate import evaluate_vectors
+from vidvec_msg.retrieval.groups import add_groups, groups_of_queries
 
 # two messages, three clips: m1 has c1 and c2, m2 has c3; vectors in two dimensions, degrees from the x axis
 QUERIES = {"m1": 0, "m2": 90}

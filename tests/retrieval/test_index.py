@@ -498,6 +498,16 @@ def test_options_without_effect_on_given_vectors_are_refused(tmp_path: Path, opt
     assert not (tmp_path / "i").exists()
 
 
+@pytest.mark.parametrize("factory", ["PCA8,Flat", "NSG32,Flat", "IDMap,Flat"])
+def test_what_faiss_cannot_fill_is_refused_in_its_words(tmp_path: Path, factory: str) -> None:
+    vectors = folder_of(tmp_path / "v", units(5))
+    expected = rf"cannot fill an index of factory '{factory}' with 5 vectors \(.+\); give auto, or another"
+    with pytest.raises(RefusedRequest, match=expected) as caught:
+        build_index(vectors, tmp_path / "i", factory=factory)
+    assert ".cpp" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["v"]
+
+
 def test_equal_scores_are_in_the_order_of_the_trec_files(tmp_path: Path) -> None:
     """A space is %20 there, which comes after an exclamation mark: search and evaluate must agree."""
     rows = np.repeat(units(1), 3, axis=0)

@@ -168,3 +168,13 @@ def test_a_vector_that_is_a_little_too_long_has_no_advantage() -> None:
     (block,) = rank_blocks(queries, documents, ["a", "b"], gold, depth=2)
     assert block.gold.ranks.tolist() == [1]
     assert block.top_scores[0] == pytest.approx([0.8, 0.7996], abs=5e-5)
+
+
+def test_cosines_of_exactly_zero_tie() -> None:
+    """Sparse vectors: products that cancel must leave 0 and not 1e-17, or the order is chance."""
+    signs = np.array([[x, y, z] for x in (1, -1) for y in (1, -1) for z in (1, -1)])
+    ids = [f"d{i}" for i in range(8)]
+    queries = unit(np.array([[1, 1, 0], [0, 1, 1], [1, 0, -1]]))
+    gold = Gold.of({}, ["a", "b", "c"], ids)
+    (block,) = rank_blocks(queries, unit(signs), ids, gold, depth=8)
+    assert np.array_equal(np.count_nonzero(block.top_scores == 0, axis=1), [4, 4, 4])

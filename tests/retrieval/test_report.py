@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from vidvec_msg.formats.items import Item
-from vidvec_msg.retrieval.directions import Direction, Evaluation, Score, add_groups, evaluate_vectors
+from vidvec_msg.retrieval.directions import Direction, Evaluation, Score, evaluate_vectors
+from vidvec_msg.retrieval.groups import add_groups
 from vidvec_msg.retrieval.pictures import interval_bar, item_picture, rank_bins, strip
 from vidvec_msg.retrieval.report import (
     Card,

@@ -21,6 +21,7 @@ from vidvec_msg.cli import main as cli
 from vidvec_msg.embedders.saved import load_saved
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.collections import write_collection
+from vidvec_msg.train import artefacts
 from vidvec_msg.train.fit import main
 from vidvec_msg.train.module import TextContrastive
 
@@ -171,6 +172,31 @@ def test_a_killed_run_is_continued_and_equals_an_undisturbed_one(
     with (cut / "metrics.csv").open(newline="") as stream:
         assert [row["step"] for row in csv.DictReader(stream)] == ["0", "1", "2", "3"]
     assert yaml.safe_load((cut / "config.yaml").read_text())["ckpt_path"] is None
+
+
+def test_an_embedder_that_cannot_be_written_costs_no_training(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError("no space left on device")
+
+    words = ["fit", "--config", str(config), "--trainer.default_root_dir", str(tmp_path / "run")]
+    with monkeypatch.context() as patch:
+        patch.setattr(artefacts, "save_embedder", fails)
+        with pytest.raises(OSError, match="no space left"):
+            main(words)
+    assert not (tmp_path / "run" / "summary.json").exists()
+    main([*words, "--ckpt_path", "last"])
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["steps"], summary["pairs_seen"]) == (4, 16)
+
+
+def test_a_finished_run_that_is_resumed_keeps_its_embedder(run: Path) -> None:
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.parent.name == "embedder"}
+    summary = (run / "summary.json").read_bytes()
+    assert main(["fit", "--config", str(run / "config.yaml"), "--ckpt_path", "last"]) == 0
+    assert {path: path.read_bytes() for path in before} == before
+    assert (run / "summary.json").read_bytes() == summary
 
 
 @pytest.mark.slow

@@ -32,7 +32,6 @@ from vidvec_msg.retrieval.ranking import Floats, Gold, GoldRanks, Ints, Scores, 
 Pool = Literal["corpus", "split"]
 Unreachable = Literal["refuse", "keep"]
 
-SMALL_GROUP = 15  # groups with fewer queries are marked: their means move by several points with one query
 _MANY_TIES = 0.01  # share of queries tied at rank 1 from which the embedder is suspected of having collapsed
 _NORM_TOLERANCE = 1e-2  # fp16 vectors come back with norms off by up to 1e-3
 _ROWS = 65_536  # vectors checked at once
@@ -295,55 +294,6 @@ def check_sides(sides: Mapping[str, Embedded]) -> None:
     problems.refuse_if_any()
 
 
-def add_groups(direction: Direction, groups: Mapping[str, Mapping[str, str]]) -> Direction:
-    """The direction with means per group.
-
-    Args:
-        direction: a scored direction.
-        groups: query id → group name → value, for example ``{"clip7": {"topic": "education"}}``.
-    """
-    members: dict[str, dict[str, list[int]]] = {}
-    for row, query in enumerate(direction.query_ids):
-        for key, value in groups.get(query, {}).items():
-            members.setdefault(key, {}).setdefault(value, []).append(row)
-    table = {
-        key: {value: _group(direction, np.asarray(rows)) for value, rows in sorted(values.items())}
-        for key, values in sorted(members.items())
-    }
-    return Direction(
-        **{**{name: getattr(direction, name) for name in direction.__dataclass_fields__}, "groups": table}
-    )
-
-
-def groups_of_queries(
-    direction: Direction,
-    own: Mapping[str, Mapping[str, str]],
-    others: Mapping[str, Mapping[str, str]],
-    qrels: Mapping[str, Mapping[str, int]],
-) -> dict[str, dict[str, str]]:
-    """Groups of each query: its own, and those on which all of its positives agree.
-
-    A message has no modality, but its clips have; if they share one, the message belongs to it.
-
-    Args:
-        direction: whose queries are asked for.
-        own: item id → groups, on the queries' side.
-        others: item id → groups, on the candidates' side.
-        qrels: in the direction's own sense.
-    """
-    found: dict[str, dict[str, str]] = {}
-    for query in direction.query_ids:
-        shared: dict[str, set[str | None]] = {}
-        positive = [others.get(d, {}) for d, grade in qrels.get(query, {}).items() if grade > 0]
-        for key in {key for groups in positive for key in groups}:
-            shared[key] = {groups.get(key) for groups in positive}
-        agreed = {
-            key: value for key, values in shared.items() if len(values) == 1 and (value := next(iter(values)))
-        }
-        found[query] = {**agreed, **own.get(query, {})}
-    return found
-
-
 # --- below: one direction ---------------------------------------------------------------------------
 
 
@@ -452,14 +402,6 @@ def _summary(ranks: GoldRanks, values: dict[str, PerQuery], options: Options) ->
         low, high = ends.get(name, (None, None))
         summary[name] = Score(_number(value[name]), _number(low), _number(high), _number(random.get(name)))
     return summary
-
-
-def _group(direction: Direction, rows: Ints) -> dict[str, Any]:
-    return {
-        "queries": len(rows),
-        "small": len(rows) < SMALL_GROUP,
-        "metrics": {name: float(values[rows].mean()) for name, values in direction.per_query.items()},
-    }
 
 
 def _number(value: float | None) -> float | None:

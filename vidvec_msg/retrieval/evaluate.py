@@ -25,13 +25,12 @@ from vidvec_msg.retrieval.directions import (
     Options,
     Pool,
     Unreachable,
-    add_groups,
     check_sides,
     evaluate_vectors,
-    groups_of_queries,
     score_forward,
     score_reverse,
 )
+from vidvec_msg.retrieval.groups import add_groups, groups_of_queries
 from vidvec_msg.retrieval.metrics import DEFAULT_METRICS
 from vidvec_msg.runs import read_json, replacing, require_new, software_versions, write_json
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -353,9 +354,8 @@ def refuse_bad_factory(factory: str, dim: int) -> None:
     try:
         _empty_index(factory, dim)
     except RuntimeError as error:
-        words = str(error).rpartition("Error: ")[2] or str(error)
         raise RefusedRequest(
-            f"FAISS does not take factory {factory!r} for {dim} dimensions and cosine ({words.strip()}); "
+            f"FAISS does not take factory {factory!r} for {dim} dimensions and cosine ({_words_of(error)}); "
             "give auto, or a string such as Flat, HNSW32,Flat, IVF1024,Flat or IVF1024,PQ48 "
             "(the number after PQ divides the dimensions)."
         ) from error
@@ -364,14 +364,26 @@ def refuse_bad_factory(factory: str, dim: int) -> None:
 def _fill(plan: Plan, folder: VectorsFolder) -> Any:
     """Trains and fills an index, shard by shard."""
     filled = _empty_index(plan.factory, folder.dim)
-    if not filled.is_trained:
-        sample = _training_sample(plan.factory, folder)  # (points, dim)
-        log.info("training %s on %d vectors", plan.factory, len(sample))
-        filled.train(sample)
-    for rows in _checked_shards(folder):  # (rows, dim)
-        filled.add(rows)
+    try:
+        if not filled.is_trained:
+            sample = _training_sample(plan.factory, folder)  # (points, dim)
+            log.info("training %s on %d vectors", plan.factory, len(sample))
+            filled.train(sample)
+        for rows in _checked_shards(folder):  # (rows, dim)
+            filled.add(rows)
+    except RuntimeError as error:
+        raise RefusedRequest(
+            f"FAISS cannot fill an index of factory {plan.factory!r} with {len(folder.ids)} vectors "
+            f"({_words_of(error)}); give auto, or another factory."
+        ) from error
     _set_parameters(filled, plan.search_parameters)
     return filled
+
+
+def _words_of(error: RuntimeError) -> str:
+    """What FAISS says, without the place in its sources."""
+    words = str(error).rpartition("Error: ")[2] or str(error)
+    return re.sub(r"^.* at \S+\.cpp:\d+: ", "", words.strip())
 
 
 def _checked_shards(folder: VectorsFolder) -> Iterator[Vectors]:

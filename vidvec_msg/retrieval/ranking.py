@@ -1,10 +1,10 @@
 """From two matrices of vectors to ranks, exactly and in bounded memory.
 
-*Scores.* A score is the cosine: vectors are normalised and multiplied in float64, then rounded to float32.
-Norms of vectors made in half precision are off by up to 1e-3, which would favour the long ones. The score
-does not depend on the block size, the number of threads or the position of a document in the matrix: the
-same two vectors have the same score everywhere, and equal documents really tie. (A float32 product differs
-in its last bits from one block shape to another, which breaks ties by position.)
+*Scores.* A score is the cosine: vectors are brought to norm 1 and multiplied in float64, then rounded to
+float32. Norms of vectors made in half precision are off by up to 1e-3, which would favour the long ones.
+The score does not depend on the block size, the number of threads or the position of a document in the
+matrix: the same two vectors have the same score everywhere, and equal documents really tie. (A float32
+product differs in its last bits from one block shape to another, which breaks ties by position.)
 
 *Ties.* Equal scores are ordered by document id, descending, as trec_eval does; the ids compared are those
 that stand in the TREC files. A collapsed embedder then scores at chance instead of in the order of the
@@ -33,6 +33,7 @@ _KEPT_BYTES = 512 << 20  # candidates in float64 are kept between blocks of quer
 # 8 at 10,000, 16 and more at 100,000.
 _CANDIDATES_PER_COMPARISON = 1000
 _FEWEST, _MOST = 2, 32
+_EXACT = 1e-6  # a norm closer to 1 than this is 1 in float32, summed over some thousand dimensions
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,10 +267,15 @@ class _Chunks:
 
 
 def _unit(vectors: Floats) -> npt.NDArray[np.float64]:
-    """Rows of norm 1 in float64; a zero row stays zero."""
+    """Rows of norm 1 in float64; a zero row stays zero.
+
+    Rows that have norm 1 to float32's precision stay as they are: products of float32 numbers are exact in
+    float64, so that cosines of exactly 0 tie, which those of rescaled rows would miss by 1e-17.
+    """
     rows = vectors.astype(np.float64)
-    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    rows /= np.where(norms > 0, norms, 1.0)[:, None]
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))  # (rows,)
+    off = np.flatnonzero((np.abs(norms - 1) > _EXACT) & (norms > 0))
+    rows[off] /= norms[off, None]
     return rows
 
 

@@ -18,7 +18,8 @@ from markupsafe import Markup
 
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.relevance import Qrels, reverse
-from vidvec_msg.retrieval.directions import SMALL_GROUP, Direction, Evaluation, Score
+from vidvec_msg.retrieval.directions import Direction, Evaluation, Score
+from vidvec_msg.retrieval.groups import SMALL_GROUP
 from vidvec_msg.retrieval.pictures import interval_bar, item_picture, rank_bins
 from vidvec_msg.retrieval.ranking import GoldRanks
 from vidvec_msg.retrieval.tables import HOW_TO_READ, counted, group_columns, interval_text, is_share, shown

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vidvec_msg.retrieval.directions import SMALL_GROUP, Score
+from vidvec_msg.retrieval.directions import Score
+from vidvec_msg.retrieval.groups import SMALL_GROUP
 from vidvec_msg.retrieval.metrics import parse_metrics
 
 # of these, the first three that were asked for

@@ -89,8 +89,8 @@ def gates_table(gates: Mapping[str, Any] | None) -> str:
         return ""
     lines = [
         f"Adapters fitted on text alone with configs/train/tinyworld.yaml: `{gates['command']}`. hit@1 in",
-        f"percent, mean of {gates['seeds']} adapter seeds on one pretraining seed; 64 messages and 256 test clips (128",
-        "combo clips) as .mp4 files; chance is 3.1. No setting was chosen on the test split.",
+        f"percent, mean of {gates['seeds']} adapter seeds on one pretraining seed; 64 messages and 256 test",
+        "clips (128 combo clips) as .mp4 files; chance is 3.1. No setting was chosen on the test split.",
         "",
         "| | message → video | video → message |",
         "| --- | --- | --- |",

@@ -8,7 +8,10 @@ from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 
+from vidvec_msg.embedders.saved import save_embedder  # here: an import that fails must not wait for the end
 from vidvec_msg.runs import write_json
+from vidvec_msg.train import run_folder
+from vidvec_msg.train.checkpoints import KeepLast
 from vidvec_msg.train.module import TextContrastive
 
 log = logging.getLogger(__name__)
@@ -26,8 +29,27 @@ class WriteEmbedder(Callback):
 
     def __init__(self, run: Path) -> None:
         self.run = run
+        self._ended = False
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """A resumed run is not complete until it ends again."""
+        if trainer.is_global_zero:
+            run_folder.start_again(self.run)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Writes what the fit made, its last checkpoint before all else."""
+        self._ended = True
+        for callback in trainer.checkpoint_callbacks:  # Lightning lets them come last: too late if this fails
+            if isinstance(callback, KeepLast):
+                callback.on_train_end(trainer, pl_module)
+        self._write(trainer, pl_module)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """A resumed fit with no step left reaches no end of training; its embedder may still be missing."""
+        if not self._ended and not (self.run / SUMMARY).exists():
+            self._write(trainer, pl_module)
+
+    def _write(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Saves the adapter with its card; the summary is written last, so its presence means complete."""
         if not isinstance(pl_module, TextContrastive):
             log.warning(f"no embedder is written: {type(pl_module).__name__} is not a TextContrastive")
@@ -35,8 +57,6 @@ class WriteEmbedder(Callback):
         metrics = _numbers(trainer)  # on every rank: reading them may reduce them over ranks
         if not trainer.is_global_zero:
             return
-        from vidvec_msg.embedders.saved import save_embedder
-
         folder = self.run / EMBEDDER
         card = save_embedder(folder, model=pl_module.tower, card=pl_module.card(self.run.resolve().name))
         size = pl_module.run_size()

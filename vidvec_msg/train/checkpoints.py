@@ -32,6 +32,7 @@ class KeepLast(Checkpoint):
         self._saved_at = 0  # optimizer steps, as the next two
         self._stepped_at = 0
         self._written_at = -1
+        self._ended = False
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -56,12 +57,15 @@ class KeepLast(Checkpoint):
             raise KeyboardInterrupt
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Writes the end of the fit."""
-        self.write(trainer)
+        """Writes the end of the fit; once, although WriteEmbedder asks for it before Lightning does."""
+        if not self._ended:
+            self.write(trainer)
+            self._ended = True
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Counts from where a resumed fit begins."""
         self._saved_at = self._stepped_at = trainer.global_step
+        self._ended = False
 
     def write(self, trainer: Trainer) -> None:
         """Saves on every rank (a sharded model needs them all), then puts the result in place on one."""

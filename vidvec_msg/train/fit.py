@@ -164,11 +164,6 @@ class FitCLI(LightningCLI):
             kwargs["logger"] = False
         return super().instantiate_trainer(**kwargs)
 
-    def before_fit(self) -> None:
-        """A resumed run is not complete until it ends again."""
-        if self.trainer.is_global_zero and not self.config_init.fit.trainer.fast_dev_run:
-            run_folder.start_again(Path(self.trainer.default_root_dir))
-
     def fit(self, **kwargs: Any) -> None:
         """Trains; Ctrl-C leaves a checkpoint to resume from.
 

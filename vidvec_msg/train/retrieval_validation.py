@@ -16,6 +16,7 @@ import torch.distributed as dist
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from vidvec_msg.embedders.contract import Embedder, Role, Vectors
+from vidvec_msg.embedders.saved import load_saved, save_embedder
 from vidvec_msg.errors import Failure, Problems, RefusedRequest
 from vidvec_msg.formats.collections import Collection
 from vidvec_msg.formats.items import Item
@@ -186,8 +187,6 @@ def embedder_of(
     if all(item.modality == "text" for item in items):
         yield TowerEmbedder(module.tower, module.text_ids, module.card(name), batch_size=batch_size)
         return
-    from vidvec_msg.embedders.saved import load_saved, save_embedder
-
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "embedder"
         save_embedder(saved, model=module.tower, card=module.card(name))
