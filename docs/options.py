@@ -29,7 +29,9 @@ def table(function: Callable[..., Any]) -> str:
     }
     rows = ["| option | default | meaning |", "| --- | --- | --- |"]
     for name, parameter in inspect.signature(function).parameters.items():
-        default = "required" if parameter.default is inspect.Parameter.empty else f"`{parameter.default}`"
+        default = f"`{parameter.default}`" if parameter.default not in (None, "") else "–"
+        if parameter.default is inspect.Parameter.empty:
+            default = "required"
         meaning = re.sub(r"\s+", " ", texts[name]).replace("|", "\\|")
         rows.append(f"| `--{name}` | {default} | {meaning} |")
     return "\n".join(rows)

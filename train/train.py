@@ -2,6 +2,8 @@
 
     python train/train.py fit --config configs/train/tinyworld.yaml
     python train/train.py validate --config runs/mine/config.yaml --ckpt_path last
+
+The run folder is --trainer.default_root_dir; docs/fit.md says what it holds.
 """
 
 import sys

@@ -251,8 +251,16 @@ def _drawn(table: Table) -> str:
 
 def _what(metadata: dict[str, Any]) -> str:
     """The file and its seconds if there is one, then the words."""
-    parts = [metadata.get(name) for name in ("video", "image", "audio")]
+    parts = [_near(metadata[name]) for name in ("video", "image", "audio") if metadata.get(name)]
     if metadata.get("start") is not None or metadata.get("end") is not None:
         end = "end" if metadata.get("end") is None else f"{metadata['end']:g}"
         parts.append(f"{metadata.get('start') or 0:g}–{end} s")
     return "  ".join(part for part in [*parts, metadata.get("text")] if part)
+
+
+def _near(path: str) -> str:
+    """A path below the current folder as a person would type it; others as they are."""
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except ValueError:
+        return path
