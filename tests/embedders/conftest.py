@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,6 @@ from tiny_models import build_tiny_mllm
 
 from vidvec_msg.formats.items import Item
 
-PROCESSOR_NEEDS = {"smolvlm": "num2words"}
-
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
@@ -22,9 +19,6 @@ def tiny(tmp_path_factory):
 
     @lru_cache
     def build(family: str, **options) -> str:
-        needed = PROCESSOR_NEEDS.get(family)
-        if needed and not find_spec(needed):
-            pytest.skip(f"{family}'s processor needs {needed}")
         return str(build_tiny_mllm(tmp_path_factory.mktemp(family), family, **options))
 
     return lambda family="videollama3", **options: build(family, **options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -27,8 +26,6 @@ IDS = torch.arange(18).reshape(2, 9) + 20
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def family(request: pytest.FixtureRequest) -> Family:
-    if request.param == "smolvlm" and importlib.util.find_spec("num2words") is None:
-        pytest.skip("SmolVLM's processor needs num2words")
     return request.param  # type: ignore[no-any-return]
 
 
