@@ -8,6 +8,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 # workers of the test run; each keeps to one thread
 WORKERS ?= 2
+# a file's tests share their fixtures; tests/conftest.py puts the longest files first
+SPREAD := --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test unit check lint types imports bench lock clean help
 .DEFAULT_GOAL := help
@@ -27,10 +29,10 @@ demo: $(READY)  ## the whole loop on the tiny world; opens runs/demo/report.html
 	$(BIN)/vidvec-msg demo --out runs/demo
 
 test: $(READY)  ## all tests, slow ones included; fails under 90% coverage
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --cov --cov-report=term --cov-fail-under=90
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) $(SPREAD) --cov --cov-report=term --cov-fail-under=90
 
 unit: $(READY)  ## the fast tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not slow'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) $(SPREAD) -m 'not slow'
 
 check: lint types imports  ## what CI checks before the tests
 

@@ -4,8 +4,23 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with the longest tests begin first, so that no worker is left alone with them at the end."""
+
+    def minutes(item: pytest.Item) -> float:
+        slow = item.get_closest_marker("slow")
+        return 0.0 if slow is None else float(slow.kwargs.get("minutes", 1))
+
+    longest: dict[str, float] = {}
+    for item in items:
+        longest[str(item.path)] = max(minutes(item), longest.get(str(item.path), 0.0))
+    items.sort(key=lambda item: -longest[str(item.path)])

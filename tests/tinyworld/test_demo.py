@@ -33,9 +33,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return out, done.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.xdist_group("demo")
+@pytest.mark.slow(minutes=4)
+@pytest.mark.timeout(1200)
 class TestDemo:
     def test_the_summary_has_the_promised_keys_and_says_that_text_alone_did_it(
         self, made: tuple[Path, str]

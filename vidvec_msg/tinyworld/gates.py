@@ -106,11 +106,19 @@ class Gates:
         folder: where the world and the runs go; new.
         model: the pretrained model: "tinyworld", or a folder made by the build.
         seeds: one adapter each; the seed decides its pairs, their order and its first weights.
+        clips_per_story: of each split; the world's own numbers by default.
     """
 
-    def __init__(self, folder: Path, *, model: str = "tinyworld", seeds: Sequence[int] = (0, 1, 2)) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        model: str = "tinyworld",
+        seeds: Sequence[int] = (0, 1, 2),
+        clips_per_story: Mapping[str, int] | None = None,
+    ) -> None:
         self.folder, self.model, self.seeds = folder, model, tuple(seeds)
-        write_world(folder / "world", seed=0)
+        write_world(folder / "world", seed=0, clips_per_story=clips_per_story)
         self._embedder = cache(self._load)
         self._split = cache(self._read)
 
