@@ -38,8 +38,10 @@ SINGLE = 10  # queries asked one at a time
 NEIGHBOURS = 10
 SHARDS = 5  # memory is bounded by one, so there must be several
 # measure → unit, and the lowest ratio that we accept for each kind of index
+# At this size what a build adds is mostly fixed or linear work: every shard is hashed and its norms are
+# checked on each pass (an index with lists takes two, to train and to add), and files are synced to disk.
 MEASURES = {
-    "build": ("s", {"Flat": 0.2, "IVF": 0.65}),
+    "build": ("s", {"Flat": 0.2, "IVF": 0.5}),
     "search": ("ms/query", {"Flat": 0.9, "IVF": 0.8}),
     "search, one query at a time": ("ms/query", {"Flat": 0.9, "IVF": 0.6}),
     "peak memory": ("MB", {"Flat": 0.6, "IVF": 0.6}),
