@@ -11,6 +11,10 @@ from vidvec_msg.errors import RefusedRequest
 EXTRAS = {
     "faiss": "cpu",
     "deepspeed": "deepspeed",
+    "open_clip": "open_clip",
+    "rapidocr": "ocr",
+    "faster_whisper": "asr",
+    "mteb": "mteb",
 }
 
 

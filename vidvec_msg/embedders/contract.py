@@ -123,3 +123,57 @@ class Embedder(Protocol):
     def encode(self, items: Sequence[Item], *, role: Role) -> Vectors:
         """Unit vectors of the items, see above."""
         ...
+
+
+# --- what an embedder may offer beyond the contract -------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What an embedder makes of one item before its model runs.
+
+    Args:
+        item: its id.
+        wording: the words as the tokenizer gets them, prompt included, placeholders not expanded.
+        text_tokens: of the words.
+        visual_tokens: that frames or an image become.
+        frames_asked: by the frame policy, for a clip of this duration.
+        frames_used: that the model sees.
+        size: height and width of a frame or image, as the processor is given it.
+        sound_seconds: of the clip's or file's sound that the model hears.
+        cut_tokens: of content that did not fit.
+        reader: who decoded the clip.
+    """
+
+    item: str
+    wording: str = ""
+    text_tokens: int = 0
+    visual_tokens: int = 0
+    frames_asked: int = 0
+    frames_used: int = 0
+    size: tuple[int, int] | None = None
+    sound_seconds: float = 0.0
+    cut_tokens: int = 0
+    reader: str = ""
+
+
+@runtime_checkable
+class Inspects(Protocol):
+    """An embedder that can say what its model is given."""
+
+    def inspect(self, items: Sequence[Item], *, role: Role) -> list[Inspection]:
+        """One entry per item, in order; raises :class:`vidvec_msg.errors.ItemError` as ``encode`` does."""
+        ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """An embedder that can begin with the slow reading of items whose turn comes next."""
+
+    def prepare(self, items: Sequence[Item]) -> None:
+        """Starts decoding in the background and returns at once; never raises for a bad item.
+
+        A later ``encode`` of the same items waits for what was begun. Whoever prepares items encodes them,
+        or their frames stay in memory.
+        """
+        ...
