@@ -7,13 +7,13 @@ Anything with this shape is an embedder: no base class, no registration. Whateve
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from vidvec_msg.embedders.prompts import PromptTemplate
+from vidvec_msg.embedders.prompts import NEUTRAL, PromptTemplate
 from vidvec_msg.formats.items import Item, Modality
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.runs import digest_of
@@ -72,7 +72,7 @@ class EmbedderCard:
 
         Names and paths do not count (a moved folder keeps its vectors); the weights' digest does.
         """
-        content = asdict(self)
+        content = _counted(self)
         for name in ("name", "base_model", "revision", "adapter", "versions"):
             if name in ("base_model", "revision") and not self.weights:
                 continue  # a remote model has no digest: its name is all that identifies it
@@ -90,17 +90,28 @@ class EmbedderCard:
         Raises:
             ValueError: unknown or missing fields, named.
         """
-        fields = {key: value for key, value in content.items() if key != "fingerprint"}
-        if fields.get("prompt") is not None:
-            fields["prompt"] = PromptTemplate(**fields["prompt"])
-        if fields.get("frames") is not None:
-            fields["frames"] = FramePolicy(**fields["frames"])
-        if "modalities" in fields:
-            fields["modalities"] = tuple(fields["modalities"])
+        given = {key: value for key, value in content.items() if key != "fingerprint"}
+        if given.get("prompt") is not None:
+            given["prompt"] = PromptTemplate(**given["prompt"])
+        if given.get("frames") is not None:
+            given["frames"] = FramePolicy(**given["frames"])
+        if "modalities" in given:
+            given["modalities"] = tuple(given["modalities"])
         try:
-            return cls(**fields)
+            return cls(**given)
         except TypeError as error:
             raise ValueError(f"not an embedder card: {error}") from error
+
+
+def _counted(record: Any) -> dict[str, Any]:
+    """The fields of a dataclass, less those that are neutral: see :data:`~.prompts.NEUTRAL`."""
+    content = {}
+    for entry in fields(record):
+        value = getattr(record, entry.name)
+        if entry.metadata.keys() >= NEUTRAL.keys() and value == entry.default:
+            continue
+        content[entry.name] = _counted(value) if is_dataclass(value) else value
+    return content
 
 
 @runtime_checkable
