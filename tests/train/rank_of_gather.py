@@ -14,9 +14,17 @@ from torch.nn.functional import normalize
 
 from vidvec_msg.formats.pairs import Pair
 from vidvec_msg.train.gather import gather_pairs, mean_over_ranks
-from vidvec_msg.train.losses import EncodedPairs, PairKeys, info_nce
+from vidvec_msg.train.losses import DualSoftmax, EncodedPairs, GuidedInfoNCE, InfoNCE, Matryoshka, PairKeys
 
 DIM = 5
+LOSSES = {
+    "positives": InfoNCE(0.1),
+    "masked": InfoNCE(0.1, shared="masked"),
+    "margin": InfoNCE(0.1, shared="masked", false_negative_margin=0.1),
+    "dual softmax": DualSoftmax(0.1, prior_temperature=1.0),
+    "guided": GuidedInfoNCE("any", margin=0.1, temperature=0.1),
+    "matryoshka": Matryoshka([2, 3], InfoNCE(0.1)),
+}
 # (name, negatives per pair, pairs of each of two ranks)
 CASES = (
     ("no negatives", (0, 0, 0, 0, 0, 0), (3, 3)),
@@ -37,23 +45,26 @@ def pairs_of(negatives: tuple[int, ...]) -> list[Pair]:
     ]
 
 
-def case(
-    negatives: tuple[int, ...], sizes: tuple[int, ...], rank: int, shared: str
-) -> dict[str, torch.Tensor]:
+def case(negatives: tuple[int, ...], sizes: tuple[int, ...], rank: int, loss: str) -> dict[str, torch.Tensor]:
     """Term, gradient of the shared weight and masked cells of a rank; the whole batch is one size."""
     torch.manual_seed(7)
     weight = torch.randn(DIM, DIM, requires_grad=True)
     pairs = pairs_of(negatives)
     width = max(negatives)
     texts = torch.randn(len(pairs), 2 + 2, DIM)  # anchor, positive, up to two negatives
+    views = normalize(torch.randn(len(pairs), 2 + 2, DIM), dim=-1)  # a guide's of the same texts
     rows = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
     vectors = normalize(texts[rows] @ weight, dim=-1)
     keys = PairKeys.of(pairs[rows])
     own_width = keys.negatives.shape[1]
     assert own_width <= width
-    own = EncodedPairs(vectors[:, 0], vectors[:, 1], vectors[:, 2 : 2 + own_width], keys)
+    own, guide = (
+        EncodedPairs(seen[:, 0], seen[:, 1], seen[:, 2 : 2 + own_width], keys)
+        for seen in (vectors, views[rows])
+    )
+    own.guide = guide if LOSSES[loss].guide else None
     everyone, offset = gather_pairs(own)
-    result = info_nce(own, everyone, offset, temperature=0.1, shared=shared)
+    result = LOSSES[loss](own, everyone, offset)
     term = mean_over_ranks(result.rows, len(everyone))
     term.backward()
     assert weight.grad is not None
@@ -70,14 +81,14 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=ranks)
     found = {}
-    for shared in ("positives", "masked"):
+    for loss in LOSSES:
         for name, negatives, sizes in CASES:
-            made = case(negatives, sizes, rank, shared)
+            made = case(negatives, sizes, rank, loss)
             for part in ("loss", "gradient"):  # as DDP averages
                 dist.all_reduce(made[part])
                 made[part] /= ranks
             dist.all_reduce(made["masked"])
-            found[f"{shared}/{name}"] = made
+            found[f"{loss}/{name}"] = made
     torch.save(found, folder / f"rank{rank}.pt")
     dist.destroy_process_group()
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vidvec_msg.formats.pairs import Pair
-from vidvec_msg.train.batches import Collate, PairBatch, cut, pad
+from vidvec_msg.train.batches import Collate, PairBatch, cut, cut_within, pad
 
 
 def letters(text: str) -> list[int]:
@@ -34,6 +34,7 @@ def test_each_distinct_text_stands_once_and_every_role_finds_its_text() -> None:
     batch = Collate(letters)(list(enumerate(PAIRS)))
     texts = texts_of(batch)
     assert sorted(texts) == sorted({"a long storyline", "another", "msg", "other", "no", "nay"})
+    assert texts == batch.texts
     assert [texts[row] for row in batch.anchors] == [pair.anchor for pair in PAIRS]
     assert [texts[row] for row in batch.positives] == [pair.positive for pair in PAIRS]
     # a read negative is never dropped on the way (VLM2Vec 67)
@@ -51,6 +52,11 @@ def test_texts_are_sorted_by_length_and_cut_where_padding_is_least() -> None:
     assert len(Collate(letters, passages=1)(list(enumerate(PAIRS))).passages) == 1
 
 
+def all_cuts(count: int, parts: int) -> list[list[tuple[int, int]]]:
+    inner = itertools.combinations(range(1, count), parts - 1)
+    return [list(itertools.pairwise((0, *places, count))) for places in inner]
+
+
 @pytest.mark.parametrize("parts", [1, 2, 3, 4])
 def test_the_cut_is_the_best_of_all_cuts(parts: int) -> None:
     lengths = [2, 3, 3, 9, 10, 10, 40]
@@ -58,13 +64,28 @@ def test_the_cut_is_the_best_of_all_cuts(parts: int) -> None:
     def cost(bounds: list[tuple[int, int]]) -> int:
         return sum((last - first) * lengths[last - 1] for first, last in bounds)
 
-    def all_cuts() -> list[list[tuple[int, int]]]:
-        inner = itertools.combinations(range(1, len(lengths)), parts - 1)
-        return [list(itertools.pairwise((0, *places, len(lengths)))) for places in inner]
-
     found = cut(lengths, parts)
-    assert found in all_cuts()
-    assert cost(found) == min(map(cost, all_cuts()))
+    assert found in all_cuts(len(lengths), parts)
+    assert cost(found) == min(map(cost, all_cuts(len(lengths), parts)))
+
+
+@pytest.mark.parametrize("most", [40, 45, 80, 120, 1000])
+def test_a_bound_of_tokens_makes_the_fewest_parts_that_keep_it(most: int) -> None:
+    lengths = [2, 3, 3, 9, 10, 10, 40]
+
+    def keeps(bounds: list[tuple[int, int]]) -> bool:
+        return all((last - first) * lengths[last - 1] <= most for first, last in bounds)
+
+    found = cut_within(lengths, most)
+    fewest = next(parts for parts in range(1, 8) if any(map(keeps, all_cuts(len(lengths), parts))))
+    assert keeps(found)
+    assert found in all_cuts(len(lengths), fewest)
+
+
+def test_a_text_above_the_bound_is_a_part_of_its_own() -> None:
+    assert cut_within([2, 3, 40], 10) == [(0, 2), (2, 3)]
+    batch = Collate(letters, passage_tokens=16)(list(enumerate(PAIRS)))
+    assert [tuple(passage.input_ids.shape) for passage in batch.passages] == [(3, 3), (2, 7), (1, 16)]
 
 
 def test_there_are_never_more_passages_than_texts() -> None:

@@ -9,9 +9,9 @@ import yaml
 
 from vidvec_msg.cli import main as cli
 from vidvec_msg.embedders.prompts import resolve_prompt
+from vidvec_msg.train import losses
 from vidvec_msg.train.datamodule import PairsData
 from vidvec_msg.train.lora import LoraOptions
-from vidvec_msg.train.losses import InfoNCE
 from vidvec_msg.train.optimizer import OptimizerOptions
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,8 @@ def test_it_is_accepted(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli(["fit", "--config", str(path), "--print_config"]) == 0, capsys.readouterr().err
     printed = yaml.safe_load(capsys.readouterr().out)
     model = printed["model"]
-    InfoNCE(**model["loss"])
+    loss = getattr(losses, model["loss"]["class_path"].rpartition(".")[2])
+    assert isinstance(loss(**model["loss"]["init_args"]), losses.PairLoss)
     LoraOptions(**model["lora"])
     OptimizerOptions(**model["optimizer"])
     resolve_prompt(model["prompt"])

@@ -272,6 +272,9 @@ def test_all_problems_come_at_once_before_the_model_is_built(
         (["--trainer.max_step=3"], "unknown option 'trainer.max_step' (did you mean 'trainer.max_steps'?)"),
         (["--model.loss.temperature=.nan"], "temperature is nan"),
         (["--model.loss.temperature=warm"], "temperature"),
+        (["--model.loss.temprature=1"], "unknown option 'temprature' (did you mean 'temperature'?)"),
+        (["--model.loss=DualSoftmax", "--model.loss.prior_temperature=0"], "prior_temperature is 0.0"),
+        (["--data.passage_tokens=-1"], "passage_tokens is -1"),
         (["--ckpt_path=last"], "--ckpt_path last: there is no"),
         (["--model.model=nothing"], "no model 'nothing'"),
         (["--model.frames.fps=-1"], "frames per second must be above 0"),
@@ -311,7 +314,16 @@ def test_print_config_writes_every_option_with_its_default(
 ) -> None:
     assert cli(["fit", "--config", str(config), "--print_config"]) == 0
     printed = yaml.safe_load(capsys.readouterr().out)
-    assert printed["model"]["loss"] == {"temperature": 0.05, "symmetric": True, "shared": "positives"}
+    assert printed["model"]["loss"] == {
+        "class_path": "vidvec_msg.train.losses.InfoNCE",
+        "init_args": {
+            "temperature": 0.05,
+            "learn_temperature": False,
+            "symmetric": True,
+            "shared": "positives",
+            "false_negative_margin": None,
+        },
+    }
     assert printed["data"]["batch_size"] == 4
     assert printed["trainer"]["use_distributed_sampler"] is False
 

@@ -15,7 +15,7 @@ from vidvec_msg.train.gather import gather_pairs, mean_over_ranks, ranks
 from vidvec_msg.train.losses import EncodedPairs, PairKeys
 
 sys.path.insert(0, str(Path(__file__).parent))
-from rank_of_gather import CASES, case, pairs_of
+from rank_of_gather import CASES, LOSSES, case, pairs_of
 
 
 @pytest.fixture(scope="module")
@@ -35,23 +35,23 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in (0, 1)]
 
 
-@pytest.mark.parametrize("shared", ["positives", "masked"])
+@pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(("name", "negatives", "sizes"), CASES, ids=[name for name, *_ in CASES])
 def test_two_ranks_equal_one_process(
     two_ranks: list[dict[str, Any]],
-    shared: str,
+    loss: str,
     name: str,
     negatives: tuple[int, ...],
     sizes: tuple[int, ...],
 ) -> None:
-    one = case(negatives, (sum(sizes), 0), 0, shared)
+    one = case(negatives, (sum(sizes), 0), 0, loss)
     for rank in (0, 1):
-        found = two_ranks[rank][f"{shared}/{name}"]
+        found = two_ranks[rank][f"{loss}/{name}"]
         torch.testing.assert_close(found["loss"], one["loss"])
         torch.testing.assert_close(found["gradient"], one["gradient"])
         assert found["masked"] == one["masked"]
         assert one["masked"] >= 4  # the shared message and the shared group lie on different ranks
-    rows = torch.cat([two_ranks[rank][f"{shared}/{name}"]["rows"] for rank in (0, 1)])
+    rows = torch.cat([two_ranks[rank][f"{loss}/{name}"]["rows"] for rank in (0, 1)])
     torch.testing.assert_close(rows, one["rows"])
 
 

@@ -20,7 +20,7 @@ from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.train.batches import Collate, PairBatch
 from vidvec_msg.train.datamodule import PairsData
 from vidvec_msg.train.lora import LoraOptions
-from vidvec_msg.train.losses import InfoNCE
+from vidvec_msg.train.losses import GuidedInfoNCE, InfoNCE
 from vidvec_msg.train.module import NonFiniteLoss, TextContrastive
 from vidvec_msg.train.optimizer import OptimizerOptions
 from vidvec_msg.train.text_tower import TowerEmbedder, encode
@@ -119,6 +119,73 @@ def test_gradient_checkpointing_recomputes_and_gives_the_same_gradients(tiny: Pa
     for name, gradient in expected.items():
         torch.testing.assert_close(found[name], gradient)
     assert len(calls) == 2 * 2  # two passages, forward and again in the backward pass
+
+
+@pytest.mark.parametrize("passages", [1, 2, 6])
+def test_grad_cache_gives_the_same_gradients_with_dropout_on(tiny: Path, passages: int) -> None:
+    """Each passage runs twice; its dropout must repeat itself, and the sum over passages be whole."""
+    found = []
+    for cached in (False, True):
+        made = module(tiny, lora=LoraOptions(r=4, dropout=0.3), grad_cache=cached)
+        with torch.no_grad():  # a fresh B is 0 and hides dropout
+            for name, parameter in made.named_parameters():
+                if "lora_B" in name:
+                    parameter.normal_()
+        calls: list[int] = []
+        made.tower.get_base_model().layers[0].mlp.register_forward_pre_hook(lambda *_, c=calls: c.append(1))
+        torch.manual_seed(1)
+        loss, _, _ = made.contrast(batch_of(made, passages))
+        loss.backward()
+        found.append({name: p.grad for name, p in made.named_parameters() if p.grad is not None})
+        assert len(calls) == passages * (2 if cached else 1)
+    assert found[0].keys() == found[1].keys()
+    for name, gradient in found[0].items():
+        assert gradient.any()
+        torch.testing.assert_close(found[1][name], gradient)
+
+
+def test_grad_cache_gives_the_same_gradients_for_any_cut(tiny: Path) -> None:
+    made = [module(tiny), module(tiny, grad_cache=True)]
+    whole, cut = (batch_of(each, passages) for each, passages in zip(made, (1, 5), strict=True))
+    for each, batch in zip(made, (whole, cut), strict=True):
+        each.contrast(batch)[0].backward()
+    for one, other in zip(made[0].parameters(), made[1].parameters(), strict=True):
+        if one.grad is not None:
+            torch.testing.assert_close(other.grad, one.grad)
+
+
+def test_a_learned_temperature_trains_is_logged_and_stands_in_the_checkpoint(
+    tiny: Path, pairs_file: Path, tmp_path: Path
+) -> None:
+    trained = fit(
+        tiny,
+        pairs_file,
+        tmp_path,
+        loss=InfoNCE(0.05, learn_temperature=True),
+        optimizer=OptimizerOptions(lr=1e-2),
+    )
+    name = "loss.temperature.logarithm"
+    assert name in trained.trained_names()
+    assert f"train/{name}" in trained.trainer.callback_metrics
+    assert float(trained.loss.temperature()) != pytest.approx(0.05, rel=1e-3)
+    trained.trainer.save_checkpoint(tmp_path / "a.ckpt")
+    assert name in torch.load(tmp_path / "a.ckpt", weights_only=True)["state_dict"]
+    save_embedder(tmp_path / "embedder", model=trained.tower, card=trained.card("x"))  # of the tower alone
+
+
+def test_a_guide_sees_the_batchs_texts(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Guide:
+        def encode(self, items: list[Item], *, role: str) -> np.ndarray:
+            return np.eye(len(items), 16, dtype=np.float32)  # the n-th text of the batch is the n-th axis
+
+    monkeypatch.setattr("vidvec_msg.train.module.load_embedder", lambda spec: Guide())
+    made = module(tiny, loss=GuidedInfoNCE("anything"))
+    batch = batch_of(made)
+    encoded = made.encode_batch(batch)
+    assert encoded.guide is not None
+    assert encoded.guide.anchors.argmax(1).tolist() == [batch.texts.index(pair.anchor) for pair in PAIRS]
+    assert encoded.guide.positives.argmax(1).tolist() == [batch.texts.index(pair.positive) for pair in PAIRS]
+    made.contrast(batch)[0].backward()
 
 
 def test_an_earlier_layer_trains_the_blocks_up_to_it_and_runs_no_others(tiny: Path) -> None:

@@ -42,6 +42,7 @@ class PairBatch:
         positives: int64 ``(pairs,)``.
         negatives: int64 ``(pairs, n)``, NO_TEXT where a pair has fewer than n.
         keys: identity of texts and groups.
+        texts: the distinct texts themselves, in the order of their rows.
         names: what to call each pair in a message.
         tokens: tokens of the distinct texts, padding not counted.
         number: how many batches were given out before this one since training began.
@@ -53,6 +54,7 @@ class PairBatch:
     positives: Tensor
     negatives: Tensor
     keys: PairKeys
+    texts: list[str]
     names: list[str]
     tokens: int
     number: int = 0
@@ -88,11 +90,14 @@ class Collate:
         passages: how many padded arrays the texts are cut into. Storylines are several times longer than
             messages, so two waste far less than one. The number is the same in every batch (as far as there
             are texts), because sharded models need equal numbers of forward passes on all ranks.
+        passage_tokens: if above 0, as many passages as it takes to hold each within so many tokens, padding
+            counted. Ranks may then differ in their number, which sharded models do not bear.
         pad_id: token that fills the rest of a row.
     """
 
     text_ids: TextIds
     passages: int = 2
+    passage_tokens: int = 0
     pad_id: int = 0
 
     def __call__(self, rows: Sequence[tuple[int, Pair]]) -> PairBatch:
@@ -107,7 +112,9 @@ class Collate:
             for column, text in enumerate(pair.negatives):
                 negatives[row, column] = place[text]
         lengths = [len(ids[text]) for text in ordered]
-        bounds = cut(lengths, self.passages)
+        bounds = (
+            cut_within(lengths, self.passage_tokens) if self.passage_tokens else cut(lengths, self.passages)
+        )
         return PairBatch(
             passages=[
                 pad([ids[text] for text in ordered[first:last]], self.pad_id) for first, last in bounds
@@ -116,6 +123,7 @@ class Collate:
             positives=torch.tensor([place[pair.positive] for pair in pairs]),
             negatives=negatives,
             keys=PairKeys.of(pairs),
+            texts=ordered,
             names=[pair.id or f"pair {row + 1}" for row, pair in rows],
             tokens=sum(lengths),
         )
@@ -148,6 +156,25 @@ def cut(lengths: Sequence[int], parts: int) -> list[tuple[int, int]]:
     for choice in reversed(choices):
         bounds.append((choice[last], last))
         last = choice[last]
+    return bounds[::-1]
+
+
+def cut_within(lengths: Sequence[int], most: int) -> list[tuple[int, int]]:
+    """Cuts ascending lengths into the fewest consecutive parts of at most so many tokens, padding counted.
+
+    Args:
+        lengths: tokens per text, ascending.
+        most: tokens of a part at most; a longer text is a part of its own.
+
+    Returns:
+        first and one past the last text of each part.
+    """
+    bounds: list[tuple[int, int]] = []
+    last = len(lengths)
+    while last:
+        first = max(last - max(most // lengths[last - 1], 1), 0)
+        bounds.append((first, last))
+        last = first
     return bounds[::-1]
 
 

@@ -43,6 +43,9 @@ class PairsData(LightningDataModule):
         num_workers: processes per rank that tokenise ahead; 0 tokenises in the training process.
         passages: forward passes per batch, each over texts of similar length; 2 separates long storylines
             from short messages and saves the padding.
+        passage_tokens: if above 0, as many passages as it takes to hold each within so many tokens, padding
+            counted, whatever `passages` says. With model.grad_cache this bounds the memory of a step. Not
+            for sharded models (ZeRO-3), which need equal numbers of passages on all ranks.
         max_pairs: use only this many pairs, drawn by the seed; all by default.
     """
 
@@ -58,6 +61,7 @@ class PairsData(LightningDataModule):
         seed: int = 0,
         num_workers: int = 0,
         passages: int = 2,
+        passage_tokens: int = 0,
         max_pairs: int | None = None,
     ) -> None:
         super().__init__()
@@ -70,6 +74,8 @@ class PairsData(LightningDataModule):
             problems.add("validation and validation_fraction are both given; choose one")
         if passages < 1:
             problems.add(f"passages is {passages}; it must be at least 1")
+        if passage_tokens < 0:
+            problems.add(f"passage_tokens is {passage_tokens}; it must be at least 0 (0: no bound)")
         if num_workers < 0:
             problems.add(f"num_workers is {num_workers}; it must be at least 0")
         if max_pairs is not None and max_pairs < 2:
@@ -85,6 +91,7 @@ class PairsData(LightningDataModule):
         self.seed = seed
         self.num_workers = num_workers
         self.passages = passages
+        self.passage_tokens = passage_tokens
         self.max_pairs = max_pairs
         self.training: list[Pair] = []
         self.validation: list[Pair] = []
@@ -159,7 +166,7 @@ class PairsData(LightningDataModule):
         return PairLoader(
             pairs,
             plan,
-            Collate(trainer.lightning_module.text_ids, self.passages),
+            Collate(trainer.lightning_module.text_ids, self.passages, self.passage_tokens),
             rank=trainer.global_rank,
             workers=self.num_workers,
             always_first_epoch=validating,

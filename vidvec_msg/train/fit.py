@@ -13,7 +13,10 @@ import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from jsonargparse import ArgumentError, Namespace
@@ -32,7 +35,7 @@ from vidvec_msg.train.artefacts import WriteEmbedder
 from vidvec_msg.train.checkpoints import KeepLast
 from vidvec_msg.train.datamodule import PairsData
 from vidvec_msg.train.lora import LoraOptions
-from vidvec_msg.train.losses import InfoNCE
+from vidvec_msg.train.losses import PairLoss
 from vidvec_msg.train.metrics_file import MetricsFile
 from vidvec_msg.train.module import TextContrastive
 from vidvec_msg.train.optimizer import OptimizerOptions
@@ -89,6 +92,10 @@ class FitCLI(LightningCLI):
                 load_from_checkpoint_support=False,
             )
 
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """InfoNCE unless said otherwise, so that its options need no class to be named."""
+        parser.set_defaults({"model.loss": {"class_path": "vidvec_msg.train.losses.InfoNCE"}})
+
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]  # static in Lightning
         """The verb at hand (a parser takes seconds to build), and what of it is no option."""
         skipped = {
@@ -119,7 +126,9 @@ class FitCLI(LightningCLI):
         if verb == "fit" and getattr(rank_zero_only, "rank", 0) == 0:
             with _collecting(problems):
                 run_folder.refuse_bad_run(run, options.ckpt_path)
-        for name, kind in (("loss", InfoNCE), ("lora", LoraOptions), ("optimizer", OptimizerOptions)):
+        with _collecting(problems):
+            _made(options.model.loss)
+        for name, kind in (("lora", LoraOptions), ("optimizer", OptimizerOptions)):
             with _collecting(problems):
                 kind(**options.model[name].as_dict())
         with _collecting(problems):
@@ -187,6 +196,15 @@ class FitCLI(LightningCLI):
             raise
 
 
+def _made(options: Any) -> Any:
+    """What a class_path and its init_args describe; ValueError for values that the class does not take."""
+    if not (isinstance(options, Namespace) and "class_path" in options):
+        return options
+    module, _, name = options.class_path.rpartition(".")
+    given = vars(options.get("init_args") or SimpleNamespace())
+    return getattr(import_module(module), name)(**{key: _made(value) for key, value in given.items()})
+
+
 def _ranks(trainer: Namespace) -> int:
     """Processes that the options ask for in numbers; 1 where Lightning shall count the devices."""
     devices = trainer.devices
@@ -240,3 +258,5 @@ def _keys() -> Iterable[str]:
     parser.add_lightning_class_args(PairsData, "data")
     yield from parser.get_defaults().keys()
     yield from ("config", "seed_everything", "ckpt_path")
+    for kind in PairLoss.__subclasses__():  # parsers name their options without a prefix
+        yield from signature(kind).parameters

@@ -60,15 +60,18 @@ def gather_pairs(own: EncodedPairs) -> tuple[EncodedPairs, int]:
         if width
         else own.keys.negatives.new_empty(count, 0),
     )
-    everyone = EncodedPairs(
-        anchors=_gather(own.anchors, sizes, differentiable=True),
-        positives=_gather(own.positives, sizes, differentiable=True),
-        negatives=torch.stack([vectors for vectors, _ in gathered], 1)  # (everyone, n, dim)
-        if width
-        else own.negatives.new_empty(count, 0, dim),
-        keys=keys,
+    return (
+        EncodedPairs(
+            anchors=_gather(own.anchors, sizes, differentiable=True),
+            positives=_gather(own.positives, sizes, differentiable=True),
+            negatives=torch.stack([vectors for vectors, _ in gathered], 1)  # (everyone, n, dim)
+            if width
+            else own.negatives.new_empty(count, 0, dim),
+            keys=keys,
+            guide=None if own.guide is None else gather_pairs(own.guide)[0],
+        ),
+        sum(sizes[: rank()]),
     )
-    return everyone, sum(sizes[: rank()])
 
 
 def mean_over_ranks(rows: Tensor, everyone: int) -> Tensor:

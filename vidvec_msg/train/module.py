@@ -11,11 +11,13 @@ from typing import Any, Literal
 import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from vidvec_msg.embedders.chat import Chat
 from vidvec_msg.embedders.check import warn_if_collapsed
 from vidvec_msg.embedders.contract import EmbedderCard
 from vidvec_msg.embedders.language_model import Dtype, keep_blocks, load_language_model
+from vidvec_msg.embedders.load import load_embedder
 from vidvec_msg.embedders.models import resolve_model
 from vidvec_msg.embedders.pooling import FINAL
 from vidvec_msg.embedders.prompts import resolve_prompt
@@ -24,7 +26,7 @@ from vidvec_msg.formats.items import Item
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.runs import software_versions
 from vidvec_msg.train import gather
-from vidvec_msg.train.batches import PairBatch, TextIds
+from vidvec_msg.train.batches import PairBatch, Passage, TextIds
 from vidvec_msg.train.lora import LoraOptions, account, add_lora
 from vidvec_msg.train.losses import Contrast, EncodedPairs, InfoNCE, PairLoss
 from vidvec_msg.train.optimizer import OptimizerOptions, make_optimizer
@@ -55,7 +57,8 @@ class TextContrastive(LightningModule):
         prompt: preset of the words around a text ("vidvec", "plain").
         layer: state that is read: -1 the normed final one, n block n's output; later blocks are not run.
         max_tokens: longest text in tokens; longer content is cut, the prompt never.
-        loss: contrast of the vectors; see vidvec_msg.train.losses.
+        loss: contrast of the vectors: InfoNCE, DualSoftmax, GuidedInfoNCE or Matryoshka of
+            vidvec_msg.train.losses, or a PairLoss of your own. InfoNCE by default.
         lora: what is adapted.
         optimizer: AdamW and its schedule.
         frames: which frames of a clip the embedder shows (fps, max_frames, max_pixels). Written into its
@@ -63,6 +66,9 @@ class TextContrastive(LightningModule):
         transcript: where the embedder puts a clip's transcript: before the frames, after them, or none.
         dtype: of the frozen weights; adapters stay in float32.
         gradient_checkpointing: recompute blocks in the backward pass: a third more time, half the memory.
+        grad_cache: keep no activations but the vectors; each passage of a batch (data.passages,
+            data.passage_tokens) runs again when its gradients are due. The same gradients, with the activations
+            of one passage in memory instead of all, for one more forward pass.
         trust_remote_code: run code that the model's repository brings.
     """
 
@@ -73,13 +79,14 @@ class TextContrastive(LightningModule):
         prompt: str = "vidvec",
         layer: int = FINAL,
         max_tokens: int = 1024,
-        loss: InfoNCE = InfoNCE(),  # noqa: B008 - frozen
+        loss: PairLoss | None = None,
         lora: LoraOptions = LoraOptions(),  # noqa: B008 - frozen
         optimizer: OptimizerOptions = OptimizerOptions(),  # noqa: B008 - frozen
         frames: FramePolicy | None = None,
         transcript: Literal["before", "after", "none"] = "none",
         dtype: Dtype = "float32",
         gradient_checkpointing: bool = False,
+        grad_cache: bool = False,
         trust_remote_code: bool = False,
     ) -> None:
         super().__init__()
@@ -90,10 +97,12 @@ class TextContrastive(LightningModule):
         self.max_tokens = max_tokens
         self.frames = frames
         self.transcript: Literal["before", "after", "none"] = transcript
-        self.loss: PairLoss = loss
+        self.loss: PairLoss = InfoNCE() if loss is None else loss
         self.optimizer_options = optimizer
         self.dtype_name = dtype
         self.trust_remote_code = trust_remote_code
+        self.grad_cache = grad_cache
+        self._guide = None if self.loss.guide is None else load_embedder(self.loss.guide)
         folder = resolve_model(model)
         self.chat = Chat.open(folder, revision=revision, trust_remote_code=trust_remote_code)
         try:
@@ -150,13 +159,26 @@ class TextContrastive(LightningModule):
 
     def encode_batch(self, batch: PairBatch) -> EncodedPairs:
         """Vectors of this rank's pairs; a text that stands in several places is encoded once."""
-        texts = torch.cat([encode(self.tower, passage, layer=self.layer) for passage in batch.passages])
-        return EncodedPairs(
-            anchors=texts[batch.anchors],  # (pairs, dim)
-            positives=texts[batch.positives],  # (pairs, dim)
-            negatives=texts[batch.negatives.clamp(min=0)],  # (pairs, n, dim); row 0 in place of NO_TEXT
-            keys=batch.keys,
-        )
+        texts = torch.cat([self._encode(passage) for passage in batch.passages])  # (texts, dim)
+        own = _roles(texts, batch)
+        if self._guide is not None:
+            seen = [Item(str(row), text=text) for row, text in enumerate(batch.texts)]
+            view = torch.from_numpy(self._guide.encode(seen, role="document")).to(texts.device)
+            own.guide = _roles(view, batch)
+        return own
+
+    def _encode(self, passage: Passage) -> Tensor:
+        """Vectors ``(texts, dim)``.
+
+        Checkpointing a whole passage is what GradCache does (Gao et al. 2021): a first pass without
+        activations, the loss over all vectors, a second pass per chunk with their gradients. Here autograd
+        drives it: dropout repeats itself, the gradients of all passages are summed before DDP sees them, so
+        it synchronises once, and any loss works.
+        """
+        if self.grad_cache and torch.is_grad_enabled():
+            states: Tensor = checkpoint(encode, self.tower, passage, layer=self.layer, use_reentrant=False)
+            return states
+        return encode(self.tower, passage, layer=self.layer)
 
     def contrast(self, batch: PairBatch) -> tuple[Tensor, Contrast, EncodedPairs]:
         """This rank's term of the step's loss, its account, and the vectors of this rank."""
@@ -260,6 +282,8 @@ class TextContrastive(LightningModule):
     def _log(self, stage: str, loss: Tensor, result: Contrast, pairs: int) -> None:
         shared: dict[str, Any] = {"batch_size": pairs, "sync_dist": True, "on_step": stage == "train"}
         shared["on_epoch"] = not shared["on_step"]
+        for name, value in self.loss.named_parameters():
+            self.log(f"{stage}/loss.{name}", value.detach(), **shared)
         self.log(f"{stage}/loss", loss.detach(), prog_bar=True, **shared)
         self.log(f"{stage}/accuracy", result.correct.float().mean(), prog_bar=True, **shared)
         self.log(f"{stage}/negatives_per_anchor", result.negatives / max(pairs, 1), **shared)
@@ -278,3 +302,13 @@ class TextContrastive(LightningModule):
         self.log("pairs_per_second", pairs / seconds, prog_bar=True)
         self.log("tokens_per_second", tokens / seconds)
         self._window = (start, pairs, tokens) if seconds < 10 else (now, 0, 0)
+
+
+def _roles(texts: Tensor, batch: PairBatch) -> EncodedPairs:
+    """The vectors of a batch's distinct texts ``(texts, dim)``, each where its pairs need it."""
+    return EncodedPairs(
+        anchors=texts[batch.anchors],  # (pairs, dim)
+        positives=texts[batch.positives],  # (pairs, dim)
+        negatives=texts[batch.negatives.clamp(min=0)],  # (pairs, n, dim); row 0 in place of NO_TEXT
+        keys=batch.keys,
+    )

@@ -41,7 +41,13 @@ class ChatTexts:
 
 
 def encode(tower: nn.Module, passage: Passage, *, layer: int) -> Tensor:
-    """Unit vectors ``(texts, dim)`` in float32, with gradients: the state of each text's last token."""
+    """Unit vectors ``(texts, dim)`` in float32, with gradients: the state of each text's last token.
+
+    Args:
+        tower: the language model, with or without an adapter.
+        passage: the texts.
+        layer: state that is read; -1 the normed final one.
+    """
     hidden = hidden_state(tower, passage.input_ids, passage.attention_mask, layer=layer)
     # hidden: (texts, tokens, dim)
     return normalize(last_token(hidden, passage.attention_mask).float(), dim=-1)

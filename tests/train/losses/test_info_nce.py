@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from encoded_pairs import E, encoded, random_pairs
 from torch.nn.functional import cross_entropy, normalize
 
 from vidvec_msg.formats.pairs import Pair
-from vidvec_msg.train.losses import EncodedPairs, InfoNCE, PairKeys, info_nce
-
-E = torch.eye(4)  # unit vectors: cosines are 0 and 1
+from vidvec_msg.train.losses import Contrast, EncodedPairs, InfoNCE, PairKeys
 
 
-def encoded(
-    pairs: list[Pair], anchors: Tensor, positives: Tensor, negatives: Tensor | None = None
-) -> EncodedPairs:
-    if negatives is None:
-        negatives = anchors.new_zeros(len(pairs), 0, anchors.shape[1])
-    return EncodedPairs(anchors, positives, negatives, PairKeys.of(pairs))
-
-
-def random_pairs(count: int, negatives: int = 0, dim: int = 6) -> tuple[list[Pair], EncodedPairs]:
-    torch.manual_seed(count)
-    pairs = [Pair(f"a{i}", f"p{i}", tuple(f"n{i}.{k}" for k in range(negatives))) for i in range(count)]
-    draw = [normalize(torch.randn(count, dim), dim=-1) for _ in range(2)]
-    hard = normalize(torch.randn(count, negatives, dim), dim=-1)
-    return pairs, encoded(pairs, *draw, hard)
+def info_nce(
+    own: EncodedPairs, everyone: EncodedPairs | None = None, offset: int = 0, **options: Any
+) -> Contrast:
+    """One call of the loss; in one process, everyone is the own pairs."""
+    result: Contrast = InfoNCE(**options)(own, everyone or own, offset)
+    return result
 
 
 @pytest.mark.parametrize("shared", ["positives", "masked"])
@@ -164,8 +155,22 @@ def test_an_unknown_treatment_of_shared_texts_is_refused() -> None:
         InfoNCE(shared="ignore")  # type: ignore[arg-type]
 
 
-def test_the_options_reach_the_loss() -> None:
-    _, own = random_pairs(4)
-    for options in (InfoNCE(), InfoNCE(temperature=0.5), InfoNCE(symmetric=False)):
-        expected = info_nce(own, temperature=options.temperature, symmetric=options.symmetric)
-        torch.testing.assert_close(options(own, own, 0).rows, expected.rows)
+def test_negatives_far_above_the_positive_are_left_out_and_counted() -> None:
+    pairs = [Pair(f"a{i}", f"p{i}") for i in range(3)]
+    # anchor 0: its positive has cosine 0.6, pair 1's positive 0.8, pair 2's 0
+    own = encoded(pairs, E[:3], torch.tensor([[0.6, 0, 0.8, 0], [0.8, 0.6, 0, 0], [0, 0, 1.0, 0]]))
+    plain = info_nce(own, temperature=1.0, symmetric=False)
+    masked = info_nce(own, temperature=1.0, symmetric=False, false_negative_margin=0.1)
+    e = math.exp
+    assert plain.rows[0] == pytest.approx(-math.log(e(0.6) / (e(0.6) + e(0.8) + 1)))
+    assert masked.rows[0] == pytest.approx(-math.log(e(0.6) / (e(0.6) + 1)))
+    torch.testing.assert_close(masked.rows[1:], plain.rows[1:])
+    assert (plain.masked, masked.masked) == (0, 1)
+    assert (plain.negatives, masked.negatives) == (6, 5)
+    wide = info_nce(own, temperature=1.0, symmetric=False, false_negative_margin=0.3)
+    torch.testing.assert_close(wide.rows, plain.rows)
+
+
+def test_a_margin_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="false_negative_margin is nan; it must be a finite cosine, or none"):
+        InfoNCE(false_negative_margin=math.nan)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vidvec_msg.formats.pairs import Pair
 
 if TYPE_CHECKING:
-    from vidvec_msg.train.losses.info_nce import Contrast
+    from vidvec_msg.train.losses.cells import Contrast
 
 NO_KEY = 0
 """Stands where there is nothing: no group, no further negative."""
@@ -68,21 +68,26 @@ class EncodedPairs:
         positives: ``(pairs, dim)``, rows of norm 1.
         negatives: ``(pairs, n, dim)``; whatever stands where a pair has fewer is ignored.
         keys: which of them are the same text or group.
+        guide: the same texts as another embedder sees them, without gradients, for losses that ask for it.
     """
 
     anchors: Tensor
     positives: Tensor
     negatives: Tensor
     keys: PairKeys
+    guide: EncodedPairs | None = None
 
     def __len__(self) -> int:
         return len(self.anchors)
 
 
-class PairLoss(Protocol):
-    """A contrastive loss over encoded pairs."""
+class PairLoss(nn.Module):
+    """A contrastive loss over encoded pairs; subclasses say how.
 
-    def __call__(self, own: EncodedPairs, everyone: EncodedPairs, offset: int) -> Contrast:
+    A module, so that what a loss learns (a temperature) trains, is saved and resumes with the adapter.
+    """
+
+    def forward(self, own: EncodedPairs, everyone: EncodedPairs, offset: int) -> Contrast:
         """Losses of this rank's pairs against the candidates of all ranks.
 
         Args:
@@ -90,7 +95,12 @@ class PairLoss(Protocol):
             everyone: the pairs of all ranks in rank order, ``own`` among them.
             offset: row of ``everyone`` at which ``own`` begins.
         """
-        ...
+        raise NotImplementedError(f"{type(self).__name__} defines no forward")
+
+    @property
+    def guide(self) -> str | None:
+        """Spec of an embedder whose view of the batch the loss needs; None for most."""
+        return None
 
 
 def key_of(text: str) -> int:
