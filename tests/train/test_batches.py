@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from vidvec_msg.formats.pairs import Pair
-from vidvec_msg.train.batches import Collate, PairBatch, cut, cut_within, pad
+from vidvec_msg.train.batches import Collate, PairBatch, Tokens, cut, cut_within, pad
 
 
-def letters(text: str) -> list[int]:
-    return [ord(letter) for letter in text]
+def letters(text: str) -> Tokens:
+    return Tokens([ord(letter) for letter in text])
 
 
 def texts_of(batch: PairBatch) -> list[str]:
@@ -42,6 +42,14 @@ def test_each_distinct_text_stands_once_and_every_role_finds_its_text() -> None:
     assert negatives == [list(pair.negatives) for pair in PAIRS]
     assert batch.names == ["first", "pair 2", "pair 3"]
     assert batch.tokens == sum(map(len, texts))
+
+
+def test_distinct_texts_that_were_cut_are_counted() -> None:
+    batch = Collate(lambda text: Tokens([ord(letter) for letter in text[:5]], cut=max(len(text) - 5, 0)))(
+        list(enumerate(PAIRS))
+    )
+    assert batch.cut == 2  # the two storylines, each once
+    assert Collate(letters)(list(enumerate(PAIRS))).cut == 0
 
 
 def test_texts_are_sorted_by_length_and_cut_where_padding_is_least() -> None:

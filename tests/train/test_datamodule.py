@@ -99,5 +99,5 @@ def test_too_few_pairs_for_a_batch_are_refused_when_read(pairs_file: Path) -> No
 
 
 def test_without_a_module_there_is_no_loader(pairs_file: Path) -> None:
-    with pytest.raises(RefusedRequest, match="needs a module with `text_ids`"):
+    with pytest.raises(RefusedRequest, match="needs a module with `tokenise`"):
         data(pairs_file, batch_size=4).train_dataloader()

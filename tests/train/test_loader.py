@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from vidvec_msg.formats.pairs import Pair
-from vidvec_msg.train.batches import Collate
+from vidvec_msg.train.batches import Collate, Tokens
 from vidvec_msg.train.loader import PairLoader
 from vidvec_msg.train.plan import BatchPlan
 
@@ -15,8 +15,8 @@ PAIRS = [Pair(f"anchor {i}", f"positive {i}", id=str(i)) for i in range(12)]
 Seen = list[tuple[int, list[str], int]]
 
 
-def letters(text: str) -> list[int]:
-    return [ord(letter) for letter in text]
+def letters(text: str) -> Tokens:
+    return Tokens([ord(letter) for letter in text])
 
 
 def loader(ranks: int = 1, rank: int = 0, workers: int = 0, validating: bool = False) -> PairLoader:

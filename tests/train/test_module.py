@@ -39,7 +39,7 @@ def module(tiny: Path, **options: Any) -> TextContrastive:
 
 
 def batch_of(made: TextContrastive, passages: int = 2) -> PairBatch:
-    return Collate(made.text_ids, passages)(list(enumerate(PAIRS)))
+    return Collate(made.tokenise, passages)(list(enumerate(PAIRS)))
 
 
 def trainer(tmp_path: Path, **options: Any) -> Trainer:
@@ -230,7 +230,7 @@ def test_training_lowers_the_loss(tiny: Path, pairs_file: Path, tmp_path: Path) 
     )
     data = PairsData(str(pairs_file), batch_size=24)
     data.read()
-    batch = Collate(before.text_ids)(list(enumerate(data.training)))
+    batch = Collate(before.tokenise)(list(enumerate(data.training)))
     losses = [made.eval().contrast(batch)[1].rows.mean().item() for made in (before, after)]
     assert losses[1] < 0.8 * losses[0]
 
@@ -287,6 +287,19 @@ def test_a_loss_that_is_not_a_number_stops_and_names_the_batch(
         trainer(tmp_path, max_steps=1).fit(made, datamodule=PairsData(str(pairs_file), batch_size=4))
 
 
+def test_texts_that_lose_their_end_are_counted_and_told_once(
+    tiny: Path, pairs_file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = module(tiny, max_tokens=30)  # all of them take more
+    trainer(tmp_path, max_steps=2).fit(made, datamodule=PairsData(str(pairs_file), batch_size=4))
+    assert made.trainer.callback_metrics["train/cut_texts"] == 8
+    told = [record.message for record in caplog.records if "lose their end" in record.message]
+    assert told == [
+        "batch 0: 8 of 8 distinct texts are longer than max_tokens=30 and lose their end; the prompt stays "
+        "whole. train/cut_texts counts them."
+    ]
+
+
 def test_validation_pairs_are_measured(tiny: Path, pairs_file: Path, tmp_path: Path) -> None:
     made = module(tiny)
     data = PairsData(str(pairs_file), batch_size=4, validation_fraction=0.25)
@@ -340,9 +353,9 @@ def test_a_texts_vector_is_the_same_in_any_batch_and_in_the_saved_embedder(
 ) -> None:
     made = fit(tiny, pairs_file, tmp_path, optimizer=OptimizerOptions(lr=1e-2))
     card = made.card("x")
-    together = TowerEmbedder(made.tower, made.text_ids, card).encode(TEXTS, role="query")
+    together = TowerEmbedder(made.tower, made.tokenise, card).encode(TEXTS, role="query")
     alone = [
-        TowerEmbedder(made.tower, made.text_ids, card, batch_size=1).encode([t], role="query") for t in TEXTS
+        TowerEmbedder(made.tower, made.tokenise, card, batch_size=1).encode([t], role="query") for t in TEXTS
     ]
     np.testing.assert_allclose(np.concatenate(alone), together, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
@@ -355,7 +368,7 @@ def test_a_texts_vector_is_the_same_in_any_batch_and_in_the_saved_embedder(
 
 def test_no_items_give_no_rows_and_an_item_without_text_is_named(tiny: Path) -> None:
     made = module(tiny)
-    embedder = TowerEmbedder(made.tower, made.text_ids, made.card("x"))
+    embedder = TowerEmbedder(made.tower, made.tokenise, made.card("x"))
     assert embedder.encode([], role="query").shape == (0, 64)
     with pytest.raises(ItemError, match="item 'e': no text in it"):
         embedder.encode([Item("a", text="x"), Item("e", text=" ")], role="query")
@@ -366,4 +379,4 @@ def test_a_zero_vector_is_never_handed_out(tiny: Path) -> None:
     with torch.no_grad():
         made.tower.get_base_model().norm.weight.zero_()
     with pytest.raises(ItemError, match="item 'a': the model gave a zero vector"):
-        TowerEmbedder(made.tower, made.text_ids, made.card("x")).encode([Item("a", text="x")], role="query")
+        TowerEmbedder(made.tower, made.tokenise, made.card("x")).encode([Item("a", text="x")], role="query")

@@ -12,8 +12,21 @@ from torch import Tensor
 from vidvec_msg.formats.pairs import Pair
 from vidvec_msg.train.losses.pairs import PairKeys
 
-TextIds = Callable[[str], list[int]]
-"""A text's token ids, prompt and chat template included."""
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A text as the model reads it.
+
+    Args:
+        ids: token ids, prompt and chat template included.
+        cut: tokens of the text itself that did not fit.
+    """
+
+    ids: Sequence[int]
+    cut: int = 0
+
+
+Tokenise = Callable[[str], Tokens]
 
 NO_TEXT = -1
 """Row of the negative that a pair does not have."""
@@ -45,6 +58,7 @@ class PairBatch:
         texts: the distinct texts themselves, in the order of their rows.
         names: what to call each pair in a message.
         tokens: tokens of the distinct texts, padding not counted.
+        cut: distinct texts that were too long and lost their end.
         number: how many batches were given out before this one since training began.
         noise_seed: of the dropout of this batch on this rank, so that a resumed run drops the same.
     """
@@ -57,6 +71,7 @@ class PairBatch:
     texts: list[str]
     names: list[str]
     tokens: int
+    cut: int = 0
     number: int = 0
     noise_seed: int = 0
 
@@ -86,7 +101,7 @@ class Collate:
     """Makes a batch of pairs; travels into DataLoader workers.
 
     Args:
-        text_ids: token ids of a text.
+        tokenise: a text's tokens.
         passages: how many padded arrays the texts are cut into. Storylines are several times longer than
             messages, so two waste far less than one. The number is the same in every batch (as far as there
             are texts), because sharded models need equal numbers of forward passes on all ranks.
@@ -95,7 +110,7 @@ class Collate:
         pad_id: token that fills the rest of a row.
     """
 
-    text_ids: TextIds
+    tokenise: Tokenise
     passages: int = 2
     passage_tokens: int = 0
     pad_id: int = 0
@@ -103,7 +118,8 @@ class Collate:
     def __call__(self, rows: Sequence[tuple[int, Pair]]) -> PairBatch:
         """The batch of some rows of the pairs."""
         pairs = [pair for _, pair in rows]
-        ids = {text: self.text_ids(text) for text in dict.fromkeys(_texts(pairs))}  # each distinct text once
+        read = {text: self.tokenise(text) for text in dict.fromkeys(_texts(pairs))}  # each distinct text once
+        ids = {text: tokens.ids for text, tokens in read.items()}
         ordered = sorted(ids, key=lambda text: len(ids[text]))
         place = {text: row for row, text in enumerate(ordered)}
         width = max(len(pair.negatives) for pair in pairs)
@@ -126,6 +142,7 @@ class Collate:
             texts=ordered,
             names=[pair.id or f"pair {row + 1}" for row, pair in rows],
             tokens=sum(lengths),
+            cut=sum(tokens.cut > 0 for tokens in read.values()),
         )
 
 

@@ -11,7 +11,7 @@ from pytorch_lightning import LightningDataModule
 
 from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.formats.pairs import Pair, read_pairs
-from vidvec_msg.train.batches import Collate, TextIds
+from vidvec_msg.train.batches import Collate, Tokenise
 from vidvec_msg.train.loader import NoPairs, PairLoader
 from vidvec_msg.train.plan import BatchPlan
 
@@ -23,8 +23,8 @@ class Tokenises(Protocol):
     """A module that says how its texts become tokens; prompt and tokenizer are the model's own matter."""
 
     @property
-    def text_ids(self) -> TextIds:
-        """Token ids of a text; picklable, for DataLoader workers."""
+    def tokenise(self) -> Tokenise:
+        """A text's tokens; picklable, for DataLoader workers."""
 
 
 class PairsData(LightningDataModule):
@@ -161,12 +161,12 @@ class PairsData(LightningDataModule):
         trainer = self.trainer
         if trainer is None or not isinstance(trainer.lightning_module, Tokenises):
             raise RefusedRequest(
-                "PairsData needs a module with `text_ids` (TextContrastive has it) to make batches for"
+                "PairsData needs a module with `tokenise` (TextContrastive has it) to make batches for"
             )
         return PairLoader(
             pairs,
             plan,
-            Collate(trainer.lightning_module.text_ids, self.passages, self.passage_tokens),
+            Collate(trainer.lightning_module.tokenise, self.passages, self.passage_tokens),
             rank=trainer.global_rank,
             workers=self.num_workers,
             always_first_epoch=validating,

@@ -26,7 +26,7 @@ from vidvec_msg.formats.items import Item
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.runs import software_versions
 from vidvec_msg.train import gather
-from vidvec_msg.train.batches import PairBatch, Passage, TextIds
+from vidvec_msg.train.batches import PairBatch, Passage, Tokenise
 from vidvec_msg.train.lora import LoraOptions, account, add_lora
 from vidvec_msg.train.losses import Contrast, EncodedPairs, InfoNCE, PairLoss
 from vidvec_msg.train.optimizer import OptimizerOptions, make_optimizer
@@ -67,8 +67,8 @@ class TextContrastive(LightningModule):
         dtype: of the frozen weights; adapters stay in float32.
         gradient_checkpointing: recompute blocks in the backward pass: a third more time, half the memory.
         grad_cache: keep no activations but the vectors; each passage of a batch (data.passages,
-            data.passage_tokens) runs again when its gradients are due. The same gradients, with the activations
-            of one passage in memory instead of all, for one more forward pass.
+            data.passage_tokens) runs again when its gradients are due. The same gradients with the
+            activations of one passage in memory instead of all, for one more forward pass.
         trust_remote_code: run code that the model's repository brings.
     """
 
@@ -106,7 +106,7 @@ class TextContrastive(LightningModule):
         folder = resolve_model(model)
         self.chat = Chat.open(folder, revision=revision, trust_remote_code=trust_remote_code)
         try:
-            self.text_ids("x")
+            self.tokenise("x")
         except ValueError as error:  # the prompt leaves no room: found out before the weights are loaded
             raise RefusedRequest(f"model.{error}") from error
         tower = load_language_model(
@@ -122,13 +122,14 @@ class TextContrastive(LightningModule):
         self._began = time.monotonic()
         self._seconds_before = 0.0  # of the run that is resumed
         self._pairs_seen = 0
+        self._told_of_cuts = False
         self._window: tuple[float, int, int] | None = None  # start, pairs, tokens since the last rate
 
     # ---- what others need of it
 
     @property
-    def text_ids(self) -> TextIds:
-        """Token ids of a text, prompt included; picklable."""
+    def tokenise(self) -> Tokenise:
+        """A text's tokens, prompt included; picklable."""
         return ChatTexts(self.chat, self.prompt, self.max_tokens)
 
     def card(self, name: str) -> EmbedderCard:
@@ -204,6 +205,8 @@ class TextContrastive(LightningModule):
         if first:
             self._first_batch(result, own)
         self._log("train", loss, result, len(batch))
+        self.log("train/cut_texts", float(batch.cut), reduce_fx="sum", batch_size=len(batch), sync_dist=True)
+        self._tell_of_cuts(batch)
         self._log_speed(batch)
         self.log("lr", self.optimizers().param_groups[0]["lr"], prog_bar=False)  # type: ignore[union-attr]
         return loss
@@ -278,6 +281,18 @@ class TextContrastive(LightningModule):
         both = torch.cat((own.anchors, own.positives)).detach().float().cpu().numpy()  # (2 · pairs, dim)
         keys = torch.cat((own.keys.anchor, own.keys.positive)).tolist()
         warn_if_collapsed(both, [Item(str(key)) for key in keys], name="in training")
+
+    def _tell_of_cuts(self, batch: PairBatch) -> None:
+        if batch.cut and not self._told_of_cuts:
+            self._told_of_cuts = True
+            log.warning(
+                "batch %d: %d of %d distinct texts are longer than max_tokens=%d and lose their end; the "
+                "prompt stays whole. train/cut_texts counts them.",
+                batch.number,
+                batch.cut,
+                len(batch.texts),
+                self.max_tokens,
+            )
 
     def _log(self, stage: str, loss: Tensor, result: Contrast, pairs: int) -> None:
         shared: dict[str, Any] = {"batch_size": pairs, "sync_dist": True, "on_step": stage == "train"}

@@ -185,7 +185,7 @@ def embedder_of(
     """An embedder of the module's adapter as it stands, fit for the items; released when the block ends."""
     name = "in training"
     if all(item.modality == "text" for item in items):
-        yield TowerEmbedder(module.tower, module.text_ids, module.card(name), batch_size=batch_size)
+        yield TowerEmbedder(module.tower, module.tokenise, module.card(name), batch_size=batch_size)
         return
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "embedder"

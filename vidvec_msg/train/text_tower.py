@@ -17,12 +17,12 @@ from vidvec_msg.embedders.pooling import FINAL, last_token
 from vidvec_msg.embedders.prompts import PromptTemplate
 from vidvec_msg.errors import Failure, ItemError
 from vidvec_msg.formats.items import Item
-from vidvec_msg.train.batches import Passage, TextIds, pad
+from vidvec_msg.train.batches import Passage, Tokenise, Tokens, pad
 
 
 @dataclass(frozen=True, slots=True)
 class ChatTexts:
-    """A text's token ids under a prompt; travels into DataLoader workers.
+    """A text's tokens under a prompt; travels into DataLoader workers.
 
     Args:
         chat: the model's chat template and tokenizer.
@@ -34,10 +34,10 @@ class ChatTexts:
     prompt: PromptTemplate
     max_tokens: int
 
-    def __call__(self, text: str) -> list[int]:
-        """Token ids, chat template and generation prompt included."""
-        ids: list[int] = self.chat.text_ids(self.prompt, text, max_tokens=self.max_tokens)
-        return ids
+    def __call__(self, text: str) -> Tokens:
+        """The tokens, chat template and generation prompt included."""
+        turn = self.chat.text_turn(self.prompt, text, max_tokens=self.max_tokens)
+        return Tokens(turn.ids, turn.cut)
 
 
 def encode(tower: nn.Module, passage: Passage, *, layer: int) -> Tensor:
@@ -58,16 +58,16 @@ class TowerEmbedder:
 
     Args:
         tower: the language model, with an adapter.
-        text_ids: token ids of a text.
+        tokenise: a text's tokens.
         card: what it is; its layer is read.
         batch_size: texts encoded together.
     """
 
     def __init__(
-        self, tower: nn.Module, text_ids: TextIds, card: EmbedderCard, *, batch_size: int = 32
+        self, tower: nn.Module, tokenise: Tokenise, card: EmbedderCard, *, batch_size: int = 32
     ) -> None:
         self.tower = tower
-        self.text_ids = text_ids
+        self.tokenise = tokenise
         self.card = card
         self.batch_size = batch_size
 
@@ -77,7 +77,7 @@ class TowerEmbedder:
         failures = [Failure(item.id, "no text in it") for item in items if not item.full_text]
         if failures:
             raise ItemError(failures)
-        ids = [self.text_ids(item.full_text) for item in items]
+        ids = [self.tokenise(item.full_text).ids for item in items]
         order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
         device = next(self.tower.parameters()).device
         vectors = torch.empty(len(items), self.card.dim)  # (items, dim)
