@@ -11,12 +11,9 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from importlib import import_module
-from inspect import signature
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from jsonargparse import ArgumentError, Namespace
@@ -26,19 +23,14 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.utilities import rank_zero_only
 from transformers.utils.logging import disable_progress_bar
 
-from vidvec_msg.embedders.models import resolve_model
-from vidvec_msg.embedders.prompts import resolve_prompt
 from vidvec_msg.errors import Problems, RefusedRequest, explain_unknown
-from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.train import run_folder
 from vidvec_msg.train.artefacts import WriteEmbedder
 from vidvec_msg.train.checkpoints import KeepLast
 from vidvec_msg.train.datamodule import PairsData
-from vidvec_msg.train.lora import LoraOptions
-from vidvec_msg.train.losses import PairLoss
 from vidvec_msg.train.metrics_file import MetricsFile
 from vidvec_msg.train.module import TextContrastive
-from vidvec_msg.train.optimizer import OptimizerOptions
+from vidvec_msg.train.options import DEFAULTS, check_options, collecting, known_options
 
 
 def main(argv: Sequence[str]) -> int:
@@ -58,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     except ArgumentError as error:
         verb = words[0]
         ending = f"`{verb} --help` lists all of them."
-        told = explain_unknown(str(error), _keys(), ending=ending, inside=verb)
+        told = explain_unknown(str(error), known_options(), ending=ending, inside=verb)
         raise RefusedRequest(told) from error
     return 0
 
@@ -93,8 +85,8 @@ class FitCLI(LightningCLI):
             )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """InfoNCE unless said otherwise, so that its options need no class to be named."""
-        parser.set_defaults({"model.loss": {"class_path": "vidvec_msg.train.losses.InfoNCE"}})
+        """Defaults that the signatures cannot hold."""
+        parser.set_defaults(DEFAULTS)
 
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]  # static in Lightning
         """The verb at hand (a parser takes seconds to build), and what of it is no option."""
@@ -120,29 +112,17 @@ class FitCLI(LightningCLI):
         options = self.config[verb]
         run = options.trainer.default_root_dir
         problems = Problems(f"{verb} refused")
-        with _collecting(problems):
+        with collecting(problems):
             options.ckpt_path = run_folder.resolve_checkpoint(options.ckpt_path, run)
         # other ranks start when rank 0 has begun to write
         if verb == "fit" and getattr(rank_zero_only, "rank", 0) == 0:
-            with _collecting(problems):
+            with collecting(problems):
                 run_folder.refuse_bad_run(run, options.ckpt_path)
-        with _collecting(problems):
-            _made(options.model.loss)
-        for name, kind in (("lora", LoraOptions), ("optimizer", OptimizerOptions)):
-            with _collecting(problems):
-                kind(**options.model[name].as_dict())
-        with _collecting(problems):
-            resolve_prompt(options.model.prompt)
-        with _collecting(problems):
-            resolve_model(options.model.model)
-        with _collecting(problems):
-            if options.model.frames is not None:
-                FramePolicy(**options.model.frames.as_dict())
-        with _collecting(problems):
-            self._checked = PairsData(**options.data.as_dict())
-            self._checked.read()
-            self._checked.plan(_ranks(options.trainer))
+        checked = check_options(options, problems)
         problems.refuse_if_any()
+        if checked is None:
+            raise RuntimeError("the data cannot be read, and no problem was noted")
+        self._checked = checked
 
     def after_instantiate_classes(self) -> None:
         """The pairs were read for the check above; once is enough."""
@@ -196,24 +176,6 @@ class FitCLI(LightningCLI):
             raise
 
 
-def _made(options: Any) -> Any:
-    """What a class_path and its init_args describe; ValueError for values that the class does not take."""
-    if not (isinstance(options, Namespace) and "class_path" in options):
-        return options
-    module, _, name = options.class_path.rpartition(".")
-    given = vars(options.get("init_args") or SimpleNamespace())
-    return getattr(import_module(module), name)(**{key: _made(value) for key, value in given.items()})
-
-
-def _ranks(trainer: Namespace) -> int:
-    """Processes that the options ask for in numbers; 1 where Lightning shall count the devices."""
-    devices = trainer.devices
-    if isinstance(devices, str):
-        devices = int(devices) if devices.isdigit() else 1
-    count = len(devices) if isinstance(devices, list) else int(devices)
-    return max(count, 1) * int(trainer.num_nodes)
-
-
 def _silence() -> None:
     """Leaves out what others print and nobody can act on."""
     # transformers deprecates a property that Lightning touches when it lists a model's attributes
@@ -225,15 +187,6 @@ def _silence() -> None:
         disable_progress_bar()
     advertising = logging.getLogger("pytorch_lightning.utilities.rank_zero")
     advertising.addFilter(lambda record: "Tip: For seamless" not in record.getMessage())
-
-
-@contextmanager
-def _collecting(problems: Problems) -> Iterator[None]:
-    """Turns a refusal into one of several problems."""
-    try:
-        yield
-    except ValueError as error:  # RefusedRequest is one
-        problems.add(str(error).replace("\n", "\n  "))  # its own list, one level in
 
 
 class SaveConfig(SaveConfigCallback):
@@ -248,15 +201,3 @@ class SaveConfig(SaveConfigCallback):
         if stage == "fit" and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             self.parser.save(self.config, str(path), skip_none=False, overwrite=False, multifile=False)
-
-
-def _keys() -> Iterable[str]:
-    """Every valid key, dotted; a generator, because a parser takes seconds to build."""
-    parser = LightningArgumentParser()
-    parser.add_lightning_class_args(Trainer, "trainer")
-    parser.add_lightning_class_args(TextContrastive, "model")
-    parser.add_lightning_class_args(PairsData, "data")
-    yield from parser.get_defaults().keys()
-    yield from ("config", "seed_everything", "ckpt_path")
-    for kind in PairLoss.__subclasses__():  # parsers name their options without a prefix
-        yield from signature(kind).parameters

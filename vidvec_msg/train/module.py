@@ -137,7 +137,7 @@ class TextContrastive(LightningModule):
         return EmbedderCard(
             name=name,
             dim=self.tower.config.hidden_size,
-            modalities=("text",) if self.chat.processor is None else ("text", "image", "video"),
+            modalities=self.chat.modalities,
             base_model=self.base_model,
             revision=self.revision,
             prompt=self.prompt,
