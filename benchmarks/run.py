@@ -7,8 +7,9 @@ Each ``benchmarks/bench_*.py`` prints one JSON line per claim to stdout:
 
     {"claim": …, "ours": …, "peer": …, "unit": "s", "ratio": …, "bar": …, "ok": true, "note": …}
 
-``ratio`` is how many times better ours is, ``bar`` what the project promises, ``ok`` whether it holds. The
-lines of all scripts go to ``results.json``, with the facts of the machine, and as a table to ``README.md``.
+``ratio`` is how many times better ours is, ``bar`` what the project promises, ``ok`` whether it holds (null
+for what this machine cannot measure; the note says why). All lines go to ``results.json``, with
+the facts of the machine, and as a table to ``README.md``.
 Exit code 1 if a script fails or a claim does not hold.
 """
 
@@ -34,8 +35,14 @@ PACKAGES = (
     "faiss-cpu",
     "torch",
     "transformers",
+    "sentence-transformers",
+    "decord2",
+    "av",
 )
 FIELDS = ("claim", "ours", "peer", "unit", "ratio", "bar", "ok", "note")
+# a line's ok, in words: on the terminal, and in the table
+REACHED = {True: "reached", False: "NOT reached", None: "not measured"}
+HOLDS = {True: "yes", False: "**no**", None: "not measured"}
 TABLE_STARTS, TABLE_ENDS = "<!-- results: written by run.py -->", "<!-- end of results -->"
 
 
@@ -59,7 +66,7 @@ def main(names: list[str]) -> int:
         json.dumps(gathered, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
     )
     _write_table(gathered)
-    missed = [line["claim"] for name in gathered for line in gathered[name]["lines"] if not line["ok"]]
+    missed = [line["claim"] for name in gathered for line in gathered[name]["lines"] if line["ok"] is False]
     for text in [f"bench_{name} failed" for name in failed] + [f"not reached: {claim}" for claim in missed]:
         sys.stderr.write(f"{text}\n")
     return 1 if failed or missed else 0
@@ -87,9 +94,7 @@ def _run(script: Path) -> list[dict[str, Any]] | None:
         lacking = [field for field in FIELDS if field not in line]
         if lacking:
             raise SystemExit(f"{script.name}: a line lacks {', '.join(lacking)}: {line}")
-        sys.stderr.write(
-            f"  {line['claim']}: {_ratio(line)} ({'reached' if line['ok'] else 'NOT reached'})\n"
-        )
+        sys.stderr.write(f"  {line['claim']}: {_ratio(line)} ({REACHED[line['ok']]})\n")
     return lines
 
 
@@ -117,7 +122,7 @@ def _write_table(gathered: dict[str, Any]) -> None:
                 _amount(line["peer"], line["unit"]),
                 _ratio(line),
                 "" if line["bar"] is None else f"{line['bar']:g}×",
-                "yes" if line["ok"] else "**no**",
+                HOLDS[line["ok"]],
                 line["note"],
             ]
             rows.append(f"| {' | '.join(str(cell).replace('|', '/') for cell in cells)} |")

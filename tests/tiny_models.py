@@ -10,15 +10,39 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
+from tiny_templates import (
+    GEMMA_TEMPLATE,
+    INTERNVL_TEMPLATE,
+    LLAVA_ONEVISION_TEMPLATE,
+    QWEN_TEMPLATE,
+    SMOLVLM_TEMPLATE,
+)
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+    Gemma3ImageProcessor,
+    Gemma3Processor,
+    GotOcr2ImageProcessor,
+    InternVLConfig,
+    InternVLForConditionalGeneration,
+    InternVLProcessor,
+    InternVLVideoProcessor,
+    LlavaOnevisionConfig,
+    LlavaOnevisionForConditionalGeneration,
+    LlavaOnevisionImageProcessor,
+    LlavaOnevisionProcessor,
+    LlavaOnevisionVideoProcessor,
     PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
     Qwen2_5_VLProcessor,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen2VLConfig,
+    Qwen2VLForConditionalGeneration,
     Qwen2VLImageProcessor,
+    Qwen2VLProcessor,
     Qwen2VLVideoProcessor,
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
@@ -36,7 +60,17 @@ from transformers import (
     VideoLlama3VideoProcessor,
 )
 
-Family = Literal["videollama3", "qwen2_5_vl", "qwen3_vl", "smolvlm", "text"]
+Family = Literal[
+    "videollama3",
+    "qwen2_vl",
+    "qwen2_5_vl",
+    "qwen3_vl",
+    "smolvlm",
+    "llava_onevision",
+    "internvl",
+    "gemma3",
+    "text",
+]
 FAMILIES: tuple[Family, ...] = get_args(Family)
 
 WIDTH = 64
@@ -54,23 +88,6 @@ SENTENCES = (
     "user assistant system Time seconds frame clip 0 1 2 3 4 5 6 7 8 9 . , : ; ! ?",
 )
 
-QWEN_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
-    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
-    "{% for part in message['content'] %}"
-    "{% if part['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
-    "{% elif part['type'] == 'video' %}<|vision_start|><|video_pad|><|vision_end|>"
-    "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-SMOLVLM_TEMPLATE = (
-    "<|im_start|>{% for message in messages %}{{ message['role'] | capitalize }}"
-    "{% if message['content'][0]['type'] == 'image' %}{{ ':' }}{% else %}{{ ': ' }}{% endif %}"
-    "{% for part in message['content'] %}{% if part['type'] == 'text' %}{{ part['text'] }}"
-    "{% elif part['type'] == 'image' %}{{ '<image>' }}{% elif part['type'] == 'video' %}{{ '<video>' }}"
-    "{% endif %}{% endfor %}<end_of_utterance>\n{% endfor %}"
-    "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
-)
 QWEN_SPECIALS = {
     "image_token": "<|image_pad|>",
     "video_token": "<|video_pad|>",
@@ -84,6 +101,26 @@ SMOLVLM_SPECIALS = {
     "global_image_token": "<global-img>",
     "end_of_utterance_token": "<end_of_utterance>",
     "video_token": "<video>",
+}
+LLAVA_ONEVISION_SPECIALS = {
+    "image_token": "<image>",
+    "video_token": "<video>",
+    "im_start_token": "<|im_start|>",
+}
+INTERNVL_SPECIALS = {
+    "start_image_token": "<img>",
+    "end_image_token": "</img>",
+    "context_image_token": "<IMG_CONTEXT>",
+    "video_token": "<video>",
+    "im_start_token": "<|im_start|>",
+}
+GEMMA_SPECIALS = {
+    "boi_token": "<start_of_image>",
+    "eoi_token": "<end_of_image>",
+    "image_token": "<image_soft_token>",
+    "start_of_turn": "<start_of_turn>",
+    "end_of_turn": "<end_of_turn>",
+    "bos": "<bos>",
 }
 
 
@@ -200,6 +237,35 @@ def _videollama3() -> tuple[Any, Any]:
     return processor, VideoLlama3ForConditionalGeneration(config)
 
 
+def _qwen2_vl() -> tuple[Any, Any]:
+    tokenizer = _qwen_tokenizer()
+    shape = {"patch_size": PATCH, "merge_size": 2, "temporal_patch_size": 2}
+    size = {"shortest_edge": 32 * 32, "longest_edge": 64 * 64}
+    processor = Qwen2VLProcessor(
+        image_processor=Qwen2VLImageProcessor(**shape, size=size),
+        tokenizer=tokenizer,
+        video_processor=Qwen2VLVideoProcessor(**shape, size=size),
+        chat_template=QWEN_TEMPLATE,
+    )
+    config = Qwen2VLConfig(
+        text_config={
+            **_text_settings(tokenizer),
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]},
+        },
+        vision_config={
+            "embed_dim": WIDTH,
+            "hidden_size": WIDTH,
+            "mlp_ratio": 2,
+            "depth": 2,
+            "num_heads": 4,
+            "patch_size": PATCH,
+        },
+        tie_word_embeddings=True,
+        **_qwen_ids(tokenizer),
+    )
+    return processor, Qwen2VLForConditionalGeneration(config)
+
+
 def _qwen2_5_vl() -> tuple[Any, Any]:
     tokenizer = _qwen_tokenizer()
     shape = {"patch_size": PATCH, "merge_size": 2, "temporal_patch_size": 2}
@@ -292,6 +358,98 @@ def _smolvlm() -> tuple[Any, Any]:
     return processor, SmolVLMForConditionalGeneration(config)
 
 
+def _siglip() -> dict[str, Any]:
+    return {
+        "model_type": "siglip_vision_model",
+        "hidden_size": WIDTH,
+        "intermediate_size": 2 * WIDTH,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "patch_size": PATCH,
+        "image_size": 32,
+        "vision_use_head": False,
+    }
+
+
+def _llava_onevision() -> tuple[Any, Any]:
+    tokenizer = build_tokenizer(
+        LLAVA_ONEVISION_SPECIALS, LLAVA_ONEVISION_TEMPLATE, eos="<|im_end|>", pad="<|endoftext|>"
+    )
+    side = {"height": 32, "width": 32}
+    grids = [[32, 32], [32, 64], [64, 32], [64, 64]]
+    processor = LlavaOnevisionProcessor(
+        image_processor=LlavaOnevisionImageProcessor(size=side, image_grid_pinpoints=grids),
+        tokenizer=tokenizer,
+        video_processor=LlavaOnevisionVideoProcessor(size=side),
+        num_image_tokens=16,
+        vision_feature_select_strategy="full",
+        chat_template=LLAVA_ONEVISION_TEMPLATE,
+    )
+    config = LlavaOnevisionConfig(
+        text_config={"model_type": "qwen2", **_text_settings(tokenizer)},
+        vision_config=_siglip(),
+        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
+        video_token_index=tokenizer.convert_tokens_to_ids("<video>"),
+        image_grid_pinpoints=grids,
+        tie_word_embeddings=True,
+    )
+    return processor, LlavaOnevisionForConditionalGeneration(config)
+
+
+def _internvl() -> tuple[Any, Any]:
+    tokenizer = build_tokenizer(INTERNVL_SPECIALS, INTERNVL_TEMPLATE, eos="<|im_end|>", pad="<|endoftext|>")
+    side = {"height": 32, "width": 32}
+    processor = InternVLProcessor(
+        image_processor=GotOcr2ImageProcessor(size=side, crop_to_patches=True, max_patches=4),
+        tokenizer=tokenizer,
+        video_processor=InternVLVideoProcessor(size=side),
+        image_seq_length=4,
+        chat_template=INTERNVL_TEMPLATE,
+    )
+    config = InternVLConfig(
+        text_config={"model_type": "qwen2", **_text_settings(tokenizer)},
+        vision_config={
+            "hidden_size": WIDTH,
+            "intermediate_size": 2 * WIDTH,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "patch_size": PATCH,
+            "image_size": 32,
+        },
+        image_token_id=tokenizer.convert_tokens_to_ids("<IMG_CONTEXT>"),
+        image_seq_length=4,
+        tie_word_embeddings=True,
+    )
+    return processor, InternVLForConditionalGeneration(config)
+
+
+def _gemma3() -> tuple[Any, Any]:
+    tokenizer = build_tokenizer(GEMMA_SPECIALS, GEMMA_TEMPLATE, eos="<eos>", pad="<pad>")
+    tokenizer.bos_token = "<bos>"
+    processor = Gemma3Processor(
+        image_processor=Gemma3ImageProcessor(size={"height": 32, "width": 32}),
+        tokenizer=tokenizer,
+        image_seq_length=4,
+        chat_template=GEMMA_TEMPLATE,
+    )
+    config = Gemma3Config(
+        text_config={
+            **_text_settings(tokenizer),
+            "bos_token_id": tokenizer.bos_token_id,
+            "head_dim": 16,
+            "query_pre_attn_scalar": 16,
+            "sliding_window": 24,  # shorter than a clip
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+        vision_config=_siglip(),
+        mm_tokens_per_image=4,
+        boi_token_index=tokenizer.convert_tokens_to_ids("<start_of_image>"),
+        eoi_token_index=tokenizer.convert_tokens_to_ids("<end_of_image>"),
+        image_token_index=tokenizer.convert_tokens_to_ids("<image_soft_token>"),
+    )
+    return processor, Gemma3ForConditionalGeneration(config)
+
+
 def _text() -> tuple[Any, Any]:
     tokenizer = _qwen_tokenizer()
     return tokenizer, Qwen2ForCausalLM(Qwen2Config(**_text_settings(tokenizer)))
@@ -299,8 +457,12 @@ def _text() -> tuple[Any, Any]:
 
 _BUILDERS = {
     "videollama3": _videollama3,
+    "qwen2_vl": _qwen2_vl,
     "qwen2_5_vl": _qwen2_5_vl,
     "qwen3_vl": _qwen3_vl,
     "smolvlm": _smolvlm,
+    "llava_onevision": _llava_onevision,
+    "internvl": _internvl,
+    "gemma3": _gemma3,
     "text": _text,
 }

@@ -46,10 +46,14 @@ VERBS: Mapping[str, Verb] = {
     "demo": Verb("vidvec_msg.tinyworld.demo:demo", "the whole loop on the tiny world, with a report"),
     "fit": Verb("vidvec_msg.train.fit:main", "train an adapter on text pairs", takes_argv=True),
     "validate": Verb("vidvec_msg.train.fit:main", "retrieval of a checkpoint, both ways", takes_argv=True),
+    "preview": Verb("vidvec_msg.train.preview:main", "a fit's first batch, to the letter", takes_argv=True),
+    "annotate": Verb("vidvec_msg.retrieval.annotate:annotate", "speech, on-screen text → fields of its rows"),
     "embed": Verb("vidvec_msg.retrieval.embed:embed", "one side of a collection → a folder of vectors"),
     "index": Verb("vidvec_msg.retrieval.index:index", "vectors or a collection → a FAISS index folder"),
     "search": Verb("vidvec_msg.retrieval.search:search", "query an index by text, clip, image or id"),
     "evaluate": Verb("vidvec_msg.retrieval.evaluate:evaluate", "measure an embedder in both directions"),
+    "doctor": Verb("vidvec_msg.retrieval.doctor:doctor", "examine an embedder, and audit a collection"),
+    "export": Verb("vidvec_msg.embedders.export:export", "an embedder → a folder that other tools open"),
 }
 
 

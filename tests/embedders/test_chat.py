@@ -3,10 +3,12 @@ on."""
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from embedders.conftest import TEXTS, noise
+from tiny_models import FAMILIES as ALL
 
 from vidvec_msg.embedders.chat import Chat, video_metadata
 from vidvec_msg.embedders.prompts import PROMPTS, PromptTemplate
@@ -15,8 +17,8 @@ from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.media.video import frames_in_memory, read_frames
 
 VIDVEC = PROMPTS["vidvec"]
-FAMILIES = ("videollama3", "qwen2_5_vl", "qwen3_vl", "smolvlm", "text")
-SEEING = FAMILIES[:-1]
+FAMILIES = [family for family in ALL if "omni" not in family]
+SEEING = [family for family in FAMILIES if family != "text"]
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +68,17 @@ def test_text_has_the_ids_that_transformers_own_call_gives(chats, family):
 @pytest.mark.parametrize("family", SEEING)
 def test_clips_have_the_inputs_that_transformers_own_call_gives(chats, family):
     chat, frames = chats(family), clip()
-    content = [
-        {"type": "video", "video": frames.pixels},
-        {"type": "text", "text": "\nSummarize above video in one word: "},
-    ]
+    visual = [{"type": "video", "video": frames.pixels}]
+    if family == "gemma3":  # knows no videos
+        visual = [{"type": "image", "image": frame} for frame in frames.pixels]
+    content = [*visual, {"type": "text", "text": "\nSummarize above video in one word: "}]
+    sampled = {
+        "do_sample_frames": False,
+        "fps": 2.0,
+        "video_metadata": [
+            {"fps": 2.0, "total_num_frames": 4, "frames_indices": [0, 1, 2, 3], "duration": 2.0}
+        ],
+    }
     theirs = chat.processor.apply_chat_template(
         [[{"role": "user", "content": content}]],
         tokenize=True,
@@ -77,12 +86,8 @@ def test_clips_have_the_inputs_that_transformers_own_call_gives(chats, family):
         return_dict=True,
         return_tensors="pt",
         processor_kwargs={
-            "do_sample_frames": False,
             "padding": True,
-            "fps": 2.0,
-            "video_metadata": [
-                {"fps": 2.0, "total_num_frames": 4, "frames_indices": [0, 1, 2, 3], "duration": 2.0}
-            ],
+            **({} if family == "gemma3" else sampled),
         },
     )
     ours = chat.batch([chat.visual_turn(VIDVEC, frames)])
@@ -166,9 +171,8 @@ def test_control_tokens_in_content_are_words(chats, family):
         special = chat.tokenizer.convert_tokens_to_ids(token)
         assert ids.count(special) == clean.count(special)
     if family != "text":  # a placeholder in a transcript asks for no frames
-        chat.batch(
-            [chat.visual_turn(VIDVEC, clip(), transcript=chat.processor.video_token, placement="before")]
-        )
+        token = chat._token("image" if family == "gemma3" else "video")
+        chat.batch([chat.visual_turn(VIDVEC, clip(), transcript=token, placement="before")])
 
 
 @pytest.mark.parametrize("text", ["", "  ", "\n\t"])
@@ -297,7 +301,108 @@ def test_without_a_chat_template_the_prompt_stands_alone(tiny):
 def test_instruction_is_a_system_turn(chats, family):
     asked = PromptTemplate(instruction="Represent the input.")
     prompt = chats(family).text_turn(asked, "a dog", max_tokens=200).prompt
-    assert prompt.index("ystem") < prompt.index("Represent the input.") < prompt.index("a dog")
+    role = "<start_of_turn>user" if family == "gemma3" else "ystem"  # Gemma has no system turn
+    assert prompt.index(role) < prompt.index("Represent the input.") < prompt.index("a dog")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_prompt_without_chat_is_the_bare_words(chats, family):
+    bare = PromptTemplate(text="Find: {text}", video="{video} Understand.", image="{video} See.", chat=False)
+    chat = chats(family)
+    assert chat.template is not None
+    assert chat.text_turn(bare, "a dog", max_tokens=100).prompt == "Find: a dog"
+    if family == "text":
+        return
+    for kind, visual, words in (("video", clip(4), " Understand."), ("image", noise(32, 32), " See.")):
+        turn = chat.visual_turn(bare, visual, transcript="said", placement="before")
+        each = chat._placeholder("image" if family == "gemma3" else kind)
+        count = 4 if family == "gemma3" and kind == "video" else 1
+        assert turn.prompt == f"said\n{each * count}{words}"
+        ids = chat.batch([turn])["input_ids"]
+        assert ids.shape[1] > turn.tokens  # the processor put the tokens of the pixels in
+
+
+def test_the_preset_without_a_chat_template_reaches_the_model(llm, texts):
+    """vlm2vec's words alone, and another vector than with the chat around them."""
+    embedder = llm("qwen2_vl", prompt="vlm2vec", dtype="float32")
+    (seen,) = embedder.inspect([texts[0]], role="query")
+    assert seen.wording == "Find a video that contains the following visual content: a dog"
+    wrapped = PromptTemplate(text=PROMPTS["vlm2vec"].text)
+    other = llm("qwen2_vl", prompt=wrapped, dtype="float32").encode(texts, role="query")
+    assert np.abs(embedder.encode(texts, role="query") - other).max() > 0.01
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", PROMPTS)
+def test_every_preset_with_every_family(chats, family, name):
+    chat, prompt = chats(family), PROMPTS[name]
+    turns = [chat.text_turn(prompt, "a dog", max_tokens=200)]
+    if family != "text":
+        turns += [chat.visual_turn(prompt, clip(3), transcript="said", placement="after")]
+    for turn in turns:
+        assert prompt.instruction in turn.prompt
+        if prompt.chat:  # the generation prompt: what is read is the state that would begin the answer
+            assert turn.prompt.rstrip().removesuffix(":").endswith(("assistant", "Assistant", "model"))
+    chat.batch(turns)
+
+
+# --- templates with ways of their own ----------------------------------------------------------------------
+
+
+def test_words_before_the_frames_stay_there_though_the_template_puts_media_first(chats):
+    chat = chats("llava_onevision")
+    spoken = chat.visual_turn(VIDVEC, clip(), transcript="said", placement="before").prompt
+    assert spoken.startswith("<|im_start|>user \nsaid\n<video>\nSummarize above video in one word: <|im_")
+    silent = chat.visual_turn(VIDVEC, clip()).prompt  # the template's own order
+    assert silent.startswith("<|im_start|>user <video>\n\nSummarize above video in one word: <|im_end|>")
+
+
+def test_a_family_without_videos_gets_its_frames_as_images(chats):
+    chat = chats("gemma3")
+    turn = chat.visual_turn(VIDVEC, clip(3), transcript="said", placement="before")
+    assert "user\nsaid" + "<start_of_image>" * 3 + "Summarize above video" in turn.prompt
+    batch = chat.batch([turn])
+    assert batch["pixel_values"].shape[0] == 3
+    assert batch["token_type_ids"].sum() == 3 * 4  # the positions that see each other in both directions
+
+
+def test_a_template_that_words_one_image_for_all_is_an_error_of_the_item(tiny):
+    chat = Chat.open(tiny("gemma3"))
+    chat.processor.chat_template = (
+        "{% for message in messages %}<start_of_image>"
+        "{% for part in message['content'] %}{{ part['text'] }}{% endfor %}{% endfor %}"
+    )
+    chat.visual_turn(VIDVEC, clip(1))
+    with pytest.raises(
+        ValueError,
+        match=r"template of Gemma3Processor words 3 images as 1 placeholders <start_of_image>; this model "
+        "cannot be shown several images in one turn",
+    ):
+        chat.visual_turn(VIDVEC, clip(3))
+
+
+def test_a_processor_that_sees_nothing_is_an_error_of_the_item(chats):
+    blind = SimpleNamespace(chat_template=None)
+    chat = Chat(chats("text").tokenizer, blind)
+    reason = "reads no {}: its SimpleNamespace has neither a video processor nor an image processor"
+    for kind, visual in (("video", clip()), ("image", noise(32, 32))):
+        with pytest.raises(ValueError, match=reason.format(kind)):
+            chat.visual_turn(VIDVEC, visual)
+
+
+def test_a_template_that_refuses_a_system_turn_is_an_error_of_the_item(tiny):
+    chat = Chat.open(tiny("text"))
+    chat.tokenizer.chat_template = (
+        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}"
+        "{% endif %}{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    )
+    assert chat.text_turn(VIDVEC, "a dog", max_tokens=100).prompt.startswith("a dog")
+    with pytest.raises(
+        ValueError,
+        match=r"chat template of Qwen2Tokenizer refuses this chat: System role not supported. .*"
+        "write the instruction into the prompt's text, video and image",
+    ):
+        chat.text_turn(PROMPTS["qwen3vl-embedding"], "a dog", max_tokens=100)
 
 
 def test_opening_needs_no_weights(tiny, tmp_path):
@@ -313,6 +418,19 @@ def test_no_processor(tmp_path):
         RefusedRequest, match=r"cannot load a processor or tokenizer for .*Accepted are a folder"
     ):
         Chat.open(str(tmp_path))
+
+
+# --- sizes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("budget", "least"), [(0, 32 * 32), (16 * 16, 16 * 16), (64 * 64, 32 * 32)])
+def test_a_budget_below_the_size_from_which_a_processor_enlarges(tiny, budget, least):
+    processor = Chat.open(tiny("qwen2_5_vl"), max_pixels=budget).processor
+    for part in (processor.image_processor, processor.video_processor):
+        assert (part.size.shortest_edge, part.size.longest_edge) == (least, 64 * 64)
+    assert processor.video_processor.cap_pixels_per_frame is False
+    side = Chat.open(tiny("smolvlm"), max_pixels=budget).processor.video_processor.size
+    assert side.longest_edge == 32  # the length of a side, not a number of pixels
 
 
 def test_padding_side_is_checked(tiny):

@@ -64,6 +64,11 @@ def test_the_targets_are_the_linears_of_the_blocks_and_nothing_of_the_full_model
 ) -> None:
     tower, full = load_language_model(folder), full_model(folder, family)
     targets = linear_targets(tower)
+    inner = {id(module) for module in language_model_of(full).modules()}
+    outside = [name for name, m in full.named_modules() if isinstance(m, nn.Linear) and id(m) not in inner]
+    assert family == "text" or len(outside) > 6  # the vision tower's and the projector's
+    for prefix in ("", "base_model.model.", "model.language_model.", "model."):
+        assert not [name for name in outside if re.fullmatch(targets, name.removeprefix(prefix))]
     matched = {name for name, _ in tower.named_modules() if re.fullmatch(targets, name)}
     assert matched == {name for name, m in tower.named_modules() if isinstance(m, nn.Linear)}
     assert len(matched) == 3 * 7

@@ -99,7 +99,7 @@ def test_yaml_that_is_wrong(tmp_path, content, reason):
         ("tinyworl", "Did you mean tinyworld?"),
         ("org/name", "for a model of the hub write mllm:org/name or st:org/name"),
         ("/no/such/folder", "There is no such folder"),
-        ("clip:ViT", "no embedder 'clip:ViT'"),
+        ("clap:music", "no embedder 'clap:music'. Did you mean clip:music?"),
         ("mllm:", "mllm: is followed by a checkpoint folder"),
         ("mllm:word", "no model 'word': accepted are `tinyworld`"),
         ("missing.yaml", "no such file: missing.yaml"),

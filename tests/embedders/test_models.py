@@ -1,3 +1,4 @@
+import json
 import os
 import shutil
 from pathlib import Path
@@ -55,6 +56,27 @@ def test_digest_follows_content_and_name_and_not_place(tiny, tmp_path):
     assert weights_digest(copy) != original
 
 
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "chat_template.jinja"])
+def test_digest_follows_what_decides_how_a_model_reads(tiny, tmp_path, name):
+    copy = Path(shutil.copytree(tiny(), tmp_path / "copy"))
+    (copy / "README.md").write_text("words about it", encoding="utf-8")
+    assert weights_digest(copy) == weights_digest(Path(tiny()))
+    before = (copy / name).read_text(encoding="utf-8")
+    (copy / name).write_text(before + " ", encoding="utf-8")
+    assert weights_digest(copy) != weights_digest(Path(tiny()))
+
+
+def test_digest_of_an_adapter_follows_alpha_and_not_the_place_of_its_base(tmp_path):
+    def adapter(**changes: object) -> str:
+        config = {"r": 8, "lora_alpha": 16, "base_model_name_or_path": "a", "revision": None} | changes
+        (tmp_path / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
+        return weights_digest(tmp_path)
+
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"weights")
+    assert adapter() == adapter(base_model_name_or_path="/b", revision="c", peft_version="9")
+    assert adapter() != adapter(lora_alpha=32)
+
+
 def test_digest_reads_a_file_once(tiny, monkeypatch):
     weights_digest(Path(tiny()))
     monkeypatch.setattr(models, "file_digest", lambda path: pytest.fail("read again"))
@@ -69,7 +91,7 @@ def test_digest_of_a_hub_snapshot_is_that_of_a_folder(tiny, tmp_path):
     blob = tmp_path / "blobs" / file_digest(source)
     blob.parent.mkdir()
     shutil.copy(source, blob)
-    (tmp_path / "snapshot").mkdir()
+    shutil.copytree(tiny(), tmp_path / "snapshot", ignore=shutil.ignore_patterns("*.safetensors"))
     (tmp_path / "snapshot" / "model.safetensors").symlink_to(blob)
     assert weights_digest(tmp_path / "snapshot") == weights_digest(Path(tiny()))
 

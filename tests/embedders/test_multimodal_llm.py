@@ -10,6 +10,7 @@ import torch
 from embedders.conftest import least_cosine, noise
 from media.clips import grey_frames
 
+from vidvec_msg.embedders.backbone import choose_dtype
 from vidvec_msg.embedders.check import CollapsedSpaceWarning, check_vectors
 from vidvec_msg.embedders.contract import Embedder, EmbedderCard
 from vidvec_msg.embedders.multimodal_llm import MultimodalLLM
@@ -148,7 +149,7 @@ def test_title_counts_as_text(llm):
 # --- bad items ------------------------------------------------------------------------------------------
 
 
-def test_all_bad_items_are_named_before_the_model_runs(llm, clip_file, tmp_path, monkeypatch):
+def test_all_bad_items_are_named_and_the_good_ones_are_not_done_twice(llm, clip_file, tmp_path, monkeypatch):
     (tmp_path / "text.mp4").write_text("no video")
     (tmp_path / "image.png").write_bytes(b"no image")
     items = [
@@ -165,7 +166,6 @@ def test_all_bad_items_are_named_before_the_model_runs(llm, clip_file, tmp_path,
         Item("good clip", video=clip_file),
     ]
     embedder = llm()
-    monkeypatch.setattr(embedder, "_forward", lambda *_: pytest.fail("the model ran"))
     with pytest.raises(ItemError) as caught:
         embedder.encode(items, role="document")
     reasons = {failure.item: failure.reason for failure in caught.value.failures}
@@ -178,6 +178,26 @@ def test_all_bad_items_are_named_before_the_model_runs(llm, clip_file, tmp_path,
     assert "channels come last" in reasons["channels first"]
     assert "not an image" in reasons["not an image"]
     assert reasons["sound"] == "this embedder reads text, image, video; the item is audio"
+    good = [item for item in items if item.id.startswith("good")]
+    with monkeypatch.context() as patched:
+        patched.setattr(embedder, "_forward", lambda *_: pytest.fail("the model ran again"))
+        patched.setattr(embedder._reader.clips, "_decoded", lambda *_: pytest.fail("decoded again"))
+        kept = embedder.encode(good, role="document")
+    np.testing.assert_array_equal(kept, llm().encode(good, role="document"))
+    assert embedder._kept == {}
+
+
+def test_what_is_kept_for_one_role_or_object_is_not_taken_for_another(llm, texts, monkeypatch):
+    embedder, ran = llm("text"), []
+    forward = embedder._forward
+    monkeypatch.setattr(embedder, "_forward", lambda turns: ran.append(len(turns)) or forward(turns))
+    for role, again in (("query", texts[:1]), ("document", [Item("text0", text="bread")])):
+        with pytest.raises(ItemError, match="item 'empty': empty text"):
+            embedder.encode([texts[0], Item("empty", text="")], role="document")
+        ran.clear()
+        vectors = embedder.encode(again, role=role)
+        assert ran == [1]
+        np.testing.assert_array_equal(vectors, embedder.encode(again, role=role))
 
 
 def test_a_text_model_refuses_clips(llm, clip_file):
@@ -236,7 +256,9 @@ def test_each_option_changes_a_vector_and_the_fingerprint(llm, mixed, option):
     assert changed.card.fingerprint != base.card.fingerprint
 
 
-@pytest.mark.parametrize("option", [{"batch_size": 2}, {"batch_frames": 4}, {"name": "other"}], ids=str)
+@pytest.mark.parametrize(
+    "option", [{"batch_size": 2}, {"batch_tokens": 9}, {"batch_frames": 4}, {"name": "other"}], ids=str
+)
 def test_how_it_runs_is_not_in_the_fingerprint(llm, option):
     assert llm(**option).card.fingerprint == llm().card.fingerprint
 
@@ -244,7 +266,7 @@ def test_how_it_runs_is_not_in_the_fingerprint(llm, option):
 def test_batches_keep_their_limits(llm, mixed):
     embedder = llm(batch_size=2, batch_frames=5)
     turns = embedder._reader.turns(mixed)
-    batches = list(embedder._batches(turns))
+    batches = list(embedder._limits.batches(turns, embedder.chat.go_together))
     assert sorted(row for batch in batches for row in batch) == list(range(len(mixed)))
     for batch in batches:
         frames = [0 if turns[row].frames is None else len(turns[row].frames.pixels) for row in batch]
@@ -259,7 +281,8 @@ def test_batches_keep_their_limits(llm, mixed):
 
 def _turn_batches(embedder, items):
     turns = embedder._reader.turns(items)
-    return [[turns[row] for row in batch] for batch in embedder._batches(turns)]
+    batches = embedder._limits.batches(turns, embedder.chat.go_together)
+    return [[turns[row] for row in batch] for batch in batches]
 
 
 def test_out_of_memory_goes_on_with_halves(llm, texts, monkeypatch):
@@ -286,6 +309,7 @@ def test_out_of_memory_goes_on_with_halves(llm, texts, monkeypatch):
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"batch_frames": 0}, "batch_frames must be at least 1"),
         ({"max_tokens": 0}, "max_tokens must be at least 1"),
+        ({"batch_tokens": -1}, "batch_tokens must be at least 1, or 0 for the device's own, got -1"),
         ({"fps": -1}, "frames per second must be above 0"),
         ({"layer": 4}, "got 4"),
         ({"pooling": "max"}, "pooling must be one of last, mean"),
@@ -400,3 +424,161 @@ def test_pickled_weights_are_not_opened(tiny, tmp_path):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(RefusedRequest, match="cannot load the model"):
         MultimodalLLM(str(folder))
+
+
+# --- speed changes nothing ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", [*SEEING, "text"])
+def test_batches_by_tokens_give_the_vectors_of_texts_alone(llm, family):
+    items = [Item(str(n), text="the slow turtle " * (1 + 7 * n % 13)) for n in range(12)]
+    alone = np.concatenate([llm(family).encode([item], role="query") for item in items])
+    for options in ({"batch_tokens": 100}, {"batch_tokens": 1000}, {"batch_size": 5}, {"padding": "left"}):
+        assert least_cosine(alone, llm(family, **options).encode(items, role="query")) > 0.9999
+
+
+def test_a_batch_of_texts_holds_its_tokens_padding_counted(llm):
+    embedder = llm("text", batch_tokens=100)
+    items = [Item(str(n), text="turtle " * (1 + n % 40)) for n in range(60)]
+    batches = _turn_batches(embedder, items)
+    for batch in batches:
+        assert max(turn.tokens for turn in batch) * len(batch) <= 100 or len(batch) == 1
+    assert sum(len(batch) for batch in batches) == len(items)
+    assert any(len(batch) > 3 for batch in batches)
+
+
+@pytest.mark.parametrize("padding", ["right", "left"])
+def test_ids_at_hand_are_what_the_tokenizer_makes(llm, texts, padding):
+    chat = llm("text", padding=padding).chat
+    turns = llm("text", padding=padding)._reader.turns(texts)
+    expected = chat.tokenizer(
+        [turn.prompt for turn in turns], padding=True, padding_side=padding, return_tensors="pt"
+    )
+    made = chat.batch(turns)
+    for name in ("input_ids", "attention_mask"):
+        torch.testing.assert_close(made[name], expected[name], rtol=0, atol=0)
+
+
+def test_a_text_is_tokenised_once(llm, texts, monkeypatch):
+    embedder = llm("text")
+    embedder.encode(texts, role="query")
+    calls = []
+    tokenizer = type(embedder.chat.tokenizer)
+    run = tokenizer.__call__
+    monkeypatch.setattr(
+        tokenizer, "__call__", lambda *given, **named: calls.append(1) or run(*given, **named)
+    )
+    embedder.encode(texts, role="query")
+    assert len(calls) == len(texts)
+
+
+def test_the_mask_is_left_out_where_nothing_looks_at_padding(llm, texts, monkeypatch):
+    seen = []
+    for family in ("text", "qwen3_vl"):
+        for padding in ("right", "left"):
+            embedder = llm(family, padding=padding)
+            run = embedder.backbone.base.forward
+            monkeypatch.setattr(
+                embedder.backbone.base,
+                "forward",
+                lambda *_, run=run, **named: seen.append(named) or run(**named),
+            )
+            assert embedder._needs_mask is (padding == "left")
+            seen.clear()
+            embedder.encode(texts, role="query")
+            assert all(("attention_mask" in named) == (padding == "left") for named in seen)
+
+
+def test_blocks_behind_the_layer_do_not_run(llm, texts, monkeypatch):
+    embedder, ran = llm(layer=1), []
+    for number, block in enumerate(embedder.backbone.tower.layers):
+        block.register_forward_hook(lambda *_, number=number: ran.append(number))
+    embedder.encode(texts, role="query")
+    assert set(ran) == {0}
+    assert embedder.backbone.blocks == 3  # for whoever saves the model
+
+
+@pytest.mark.filterwarnings("ignore::vidvec_msg.embedders.check.CollapsedSpaceWarning")  # twelve alike
+def test_many_clips_stream_through_few_at_a_time(llm, clip_file, monkeypatch):
+    """Windows of two batches: the model runs while most clips are not decoded yet."""
+    embedder = llm(batch_frames=8)
+    items = [Item(str(n), video=clip_file, start=n / 20) for n in range(12)]
+    whole = llm().encode(items, role="document")
+    events = []
+    decode, run = embedder._reader.clips.clip_of, embedder._forward
+    monkeypatch.setattr(
+        type(embedder._reader.clips), "clip_of", lambda _, item: events.append("d") or decode(item)
+    )
+    monkeypatch.setattr(embedder, "_forward", lambda turns: events.append("m") or run(turns))
+    assert least_cosine(whole, embedder.encode(items, role="document")) > 0.9999
+    waiting = [events[:place].count("d") for place, event in enumerate(events) if event == "m"]
+    assert waiting[0] < len(items) / 2
+
+
+def test_a_text_model_decodes_nothing_ahead(llm, clip_file, monkeypatch):
+    embedder = llm("text", decode_timeout=60)
+    monkeypatch.setattr(embedder._reader.clips.pool, "read", lambda *_, **__: pytest.fail("decoded"))
+    embedder.prepare([Item("clip", video=clip_file)])
+    assert not embedder._reader.clips._begun
+
+
+def test_prepared_items_get_the_same_bytes(llm, clip_file, texts):
+    items = [*(Item(str(n), video=clip_file, start=n / 10) for n in range(8)), *texts]
+    embedder = llm(decode_timeout=60)
+    plain = embedder.encode(items, role="document")
+    for _ in range(2):
+        embedder.prepare(items)
+    np.testing.assert_array_equal(embedder.encode(items, role="document"), plain)
+    np.testing.assert_array_equal(plain, llm().encode(items, role="document"))
+    assert not embedder._reader.clips._begun
+
+
+# --- dtype --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("amx", "avx512", "chosen"),
+    [(False, False, torch.float32), (True, False, torch.bfloat16), (False, True, torch.bfloat16)],
+)
+def test_auto_is_bfloat16_where_the_cpu_is_fast_in_it(monkeypatch, amx, avx512, chosen):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
+    assert choose_dtype("auto", torch.device("cpu")) == chosen
+    assert choose_dtype("float16", torch.device("cpu")) == torch.float16
+
+
+@pytest.mark.parametrize(
+    ("capability", "chosen"), [(7, torch.float32), (8, torch.bfloat16), (9, torch.bfloat16)]
+)
+def test_auto_is_bfloat16_on_a_gpu_since_ampere(monkeypatch, capability, chosen):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (capability, 0))
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    assert choose_dtype("auto", torch.device("cuda")) == chosen
+
+
+def test_a_torch_without_these_questions_computes_in_float32(monkeypatch):
+    monkeypatch.delattr(torch.cpu, "_is_amx_tile_supported", raising=False)
+    monkeypatch.delattr(torch.cpu, "_is_avx512_bf16_supported", raising=False)
+    assert choose_dtype("auto", torch.device("cpu")) == torch.float32
+
+
+def test_an_encoder_without_a_decoder_embeds_texts(tmp_path, texts):
+    """BERT and its kin look at padding: the mask stays."""
+    from tiny_models import build_tokenizer
+    from transformers import BertConfig, BertModel
+
+    tokenizer = build_tokenizer({}, "", eos="</s>", pad="<pad>")
+    tokenizer.chat_template = None
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    BertModel(BertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="max_tokens is 1024, and this model has positions for 512 tokens"):
+        MultimodalLLM(str(tmp_path))
+    for options in ({}, {"layer": 1}):
+        embedder = MultimodalLLM(str(tmp_path), prompt="plain", pooling="mean", max_tokens=400, **options)
+        assert embedder._needs_mask
+        assert embedder.card.modalities == ("text",)
+        together = embedder.encode(texts, role="query")
+        alone = np.concatenate([embedder.encode([item], role="query") for item in texts])
+        assert least_cosine(together, alone) > 0.9999

@@ -43,7 +43,20 @@ def test_a_row_without_content_is_an_error(pool):
         pool(HIDDEN, torch.tensor([[1, 1, 0, 0], [0, 0, 0, 0]]))
 
 
-@pytest.mark.parametrize("family", ["videollama3", "qwen2_5_vl", "qwen3_vl", "text"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        "videollama3",
+        "qwen2_vl",
+        "qwen2_5_vl",
+        "qwen3_vl",
+        "smolvlm",
+        "llava_onevision",
+        "internvl",
+        "gemma3",
+        "text",
+    ],
+)
 def test_layers_on_a_real_model(llm, mixed, texts, family):
     """0 is the embedding output, n the raw output of block n, -1 the normed final state."""
     embedder = llm(family)
@@ -55,7 +68,9 @@ def test_layers_on_a_real_model(llm, mixed, texts, family):
         )
 
     items = texts if family == "text" else [item for item in mixed if item.id in ("three frames", "file")]
-    inputs = dict(embedder.chat.batch(embedder._reader.turns(items)))
+    turns = embedder._reader.turns(items)
+    together = [turn for turn in turns if embedder.chat.go_together(turns[0], turn)]
+    inputs = dict(embedder.chat.batch(together))
     with torch.inference_mode():
         reference = backbone.base(**inputs, output_hidden_states=True, use_cache=False)
         before = hooks()

@@ -131,6 +131,20 @@ def test_interrupted_in_the_middle_leaves_no_half_answer(clip, pool, monkeypatch
     assert len(pool.read(clip, POLICY).pixels) == 4
 
 
+def test_at_the_programs_end_nothing_is_decoded_any_more(clip):
+    """Not what is being decoded, and nothing new that a background thread would begin."""
+    pool = DecodePool(workers=1, timeout=60)
+    pool.read(clip, POLICY)
+    (worker,) = list(pool._idle.queue)
+    with ThreadPoolExecutor(1) as threads, pool._worker() as busy:
+        assert busy is worker
+        waiting = threads.submit(pool.read, clip, POLICY)
+        pool._end()
+        assert worker._process.wait(10) != 0
+    with pytest.raises(RuntimeError, match="the program is ending; no clip is decoded any more"):
+        waiting.result()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_has_workers_of_its_own(clip, pool):
     pool.read(clip, POLICY)

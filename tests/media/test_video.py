@@ -1,5 +1,7 @@
 """Real files: constant and variable rate, turned, broken, and things that are no clips."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import av
@@ -42,6 +44,20 @@ def steady(clips):
 def unsteady(clips):
     times = [*range(0, 1000, 100), 1000, 3000]
     return write_clip(clips / "unsteady.mp4", grey_frames(12), at_ms=times)
+
+
+def test_reading_before_torch_is_loaded_leaves_torch_whole(steady):
+    """decord2 would load libnvblas for all, and torch's first matrix product would crash."""
+    program = (
+        "import sys; from pathlib import Path; from vidvec_msg.media.frames import FramePolicy; "
+        "from vidvec_msg.media.video import read_frames; "
+        "print(read_frames(Path(sys.argv[1]), FramePolicy()).reader); assert 'torch' not in sys.modules; "
+        "import torch; print(int((torch.ones(300, 300) @ torch.ones(300, 300)).sum()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(steady)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["decord", str(300**3)], done.stderr
 
 
 def test_constant_rate(steady):

@@ -24,6 +24,7 @@ from vidvec_msg.retrieval.embed import (
     embed,
     embed_items,
     encode_batch,
+    items_per_call,
     refuse_missing_media,
     spec_from_anywhere,
 )
@@ -152,6 +153,58 @@ def test_an_embedder_that_fails_otherwise_stops_the_job_and_names_the_batch(tmp_
         embed_items(items_of(9), Stubborn("d4"), role="document", out=tmp_path / "v", batch_size=2)
 
 
+def test_a_long_batch_is_named_by_its_first_items(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"on the batch of items d0, .*, d31, … and 8 more: MemoryError"):
+        embed_items(items_of(40), Stubborn("d4"), role="document", out=tmp_path / "v")
+
+
+class Preparing(KeywordEmbedder):
+    """Notes what it was told of and what it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[tuple[str, list[str]]] = []
+
+    def prepare(self, items: Sequence[Item]) -> None:
+        self.events.append(("prepare", [item.id for item in items]))
+
+    def encode(self, items: Sequence[Item], *, role: Role) -> Vectors:
+        self.events.append(("encode", [item.id for item in items]))
+        return super().encode(items, role=role)
+
+
+def test_the_next_batch_is_prepared_before_this_one_is_encoded(tmp_path: Path) -> None:
+    embedder = Preparing()
+    items = [*items_of(4), Item("gone", video=tmp_path / "gone.mp4"), *items_of(7)[4:]]
+    options = {"role": "document", "batch_size": 3, "max_failures": 1}
+    embed_items(items, embedder, out=tmp_path / "v", **options)
+    assert embedder.events == [
+        ("prepare", ["d0", "d1", "d2", "d3", "d4"]),  # not the one whose file is missing
+        ("encode", ["d0", "d1", "d2"]),
+        ("prepare", ["d3", "d4", "d5", "d6"]),
+        ("encode", ["d3", "d4"]),
+        ("prepare", ["d5", "d6"]),
+        ("encode", ["d5", "d6"]),
+    ]
+    embed_items(items, KeywordEmbedder(), out=tmp_path / "unprepared", **options)
+    assert content(tmp_path / "v") == content(tmp_path / "unprepared")
+
+
+@pytest.mark.parametrize(("medium", "size"), [(None, 1024), ("still.png", 32)])
+def test_a_batch_size_of_0_is_chosen_by_the_kind_of_items(
+    tmp_path: Path, medium: str | None, size: int
+) -> None:
+    items = items_of(1100)
+    if medium is not None:
+        (tmp_path / medium).write_bytes(b"pixels")
+        items[-1] = Item("d1099", text="a dog", image=tmp_path / medium)
+    embedder = Preparing()
+    embed_items(items, embedder, role="document", out=tmp_path / "v")
+    encoded = [len(ids) for event, ids in embedder.events if event == "encode"]
+    assert max(encoded) == encoded[0] == items_per_call(items) == size
+    assert sum(encoded) == len(items)
+
+
 def test_a_refusal_of_the_embedder_stays_a_refusal() -> None:
     with pytest.raises(RefusedRequest, match="install it"):
         encode_batch(items_of(2), Stubborn("d1", RefusedRequest("install it")), role="document")
@@ -261,12 +314,12 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
 def test_all_problems_of_a_request_come_in_one_message(tmp_path: Path) -> None:
     twice = [Item("a", text="dog"), Item("a", text="apple")]
     with pytest.raises(RefusedRequest) as caught:
-        embed_items(twice, KeywordEmbedder(), role="doc", out=tmp_path / "v", batch_size=0, shard_size=0,
+        embed_items(twice, KeywordEmbedder(), role="doc", out=tmp_path / "v", batch_size=-1, shard_size=0,
                     dtype="bfloat16", max_failures=-1)  # fmt: skip
     assert str(caught.value).splitlines() == [
         "cannot embed: 6 problems",
         "  - id 'a' stands 2 times; ids must be unique",
-        "  - batch_size is 0; it must be at least 1 (items per call)",
+        "  - batch_size is -1; it must be at least 1 (items per call), or 0 to choose it",
         "  - shard_size is 0; it must be at least 1 (items per file)",
         "  - dtype is 'bfloat16'; it must be one of float32, float16",
         "  - role is 'doc'; it must be one of query, document",

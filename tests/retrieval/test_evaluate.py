@@ -218,7 +218,7 @@ def test_refused_before_a_model_is_loaded(
         ({"split": "tset"}, "split 'tset' does not exist; the splits here are: dev, test"),
         ({"metrics": ["recal@1"]}, r"'recal@1' is not a metric \(did you mean 'recall'"),
         ({"depth": 0}, "depth is 0"),
-        ({"batch_size": 0}, "batch_size is 0"),
+        ({"batch_size": -1}, "batch_size is -1"),
     ):
         with pytest.raises(RefusedRequest, match=message):
             evaluate(folder, KEYWORD, out, **options)  # type: ignore[arg-type]

@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 
+from vidvec_msg.embedders.models import remote_code_refusal
+from vidvec_msg.embedders.omni import thinker_config
+from vidvec_msg.embedders.pooling import blocks_name
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Modality
 
@@ -23,7 +26,8 @@ class Backbone:
     Args:
         full: the whole model as its checkpoint describes it.
         base: the part that is run: everything but the vocabulary head.
-        tower: the language model inside: holds ``layers``, carries adapters.
+        tower: the language model inside: holds ``layers`` (an encoder such as BERT: ``layer``), carries
+            adapters.
         modalities: what it can read.
     """
 
@@ -38,9 +42,17 @@ class Backbone:
         return int(self.full.config.get_text_config().hidden_size)
 
     @property
+    def positions(self) -> int | None:
+        """Tokens that an encoder with learned positions takes; None for the others, which rotate theirs."""
+        if blocks_name(self.tower) == "layers":
+            return None
+        found: int | None = getattr(self.full.config, "max_position_embeddings", None)
+        return found
+
+    @property
     def blocks(self) -> int:
         """Transformer blocks of the language model."""
-        return len(self.tower.layers)
+        return len(getattr(self.tower, blocks_name(self.tower)))
 
 
 def load_backbone(
@@ -52,7 +64,7 @@ def load_backbone(
         model: folder or hub name, as :func:`vidvec_msg.embedders.models.resolve_model` gives it.
         revision: commit of a hub model.
         device: where it runs.
-        dtype: a name of :data:`DTYPES`, or "auto" for the one the weights are stored in.
+        dtype: a name of :data:`DTYPES`, or "auto", see :func:`choose_dtype`.
         trust_remote_code: run the model's own Python files.
 
     Raises:
@@ -62,17 +74,20 @@ def load_backbone(
 
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     try:
-        config = AutoConfig.from_pretrained(model, **options)
+        config = thinker_config(AutoConfig.from_pretrained(model, **options))
         sees = multimodal_class(config)
         with quiet_progress():
             full, report = (sees or AutoModel).from_pretrained(
                 model,
-                dtype="auto" if dtype == "auto" else DTYPES[dtype],
+                config=config,
+                dtype=choose_dtype(dtype, device),
                 use_safetensors=True,
                 output_loading_info=True,
                 **options,
             )
     except (OSError, ValueError, ImportError, KeyError) as error:
+        if refusal := remote_code_refusal(model, error, revision=revision, trusted=trust_remote_code):
+            raise refusal from error
         raise RefusedRequest(f"cannot load the model {model!r}: {error}") from error
     if missing := sorted(report["missing_keys"]):
         raise RefusedRequest(
@@ -81,12 +96,22 @@ def load_backbone(
         )
     full.eval().requires_grad_(False).to(device)
     base = full.base_model if sees else full
-    tower = base if hasattr(base, "layers") else base.get_decoder()
-    if not hasattr(tower, "layers"):
+    tower = _tower(base)
+    if tower is None:
         raise RefusedRequest(
             f"model {model!r} ({type(full).__name__}): its language model has no `layers` to read"
         )
     return Backbone(full, base, tower, ("text", "image", "video") if sees else ("text",))
+
+
+def _tower(base: Any) -> Any | None:
+    """The module that holds the blocks, of a decoder or of a text encoder; None if there is none."""
+    found = [
+        base,
+        base.get_decoder() if hasattr(base, "get_decoder") else None,
+        getattr(base, "encoder", None),
+    ]
+    return next((tower for tower in found if hasattr(tower, blocks_name(tower))), None)
 
 
 def choose_device(device: str) -> torch.device:
@@ -104,6 +129,27 @@ def choose_device(device: str) -> torch.device:
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device is {device!r} and torch sees no GPU; use auto or cpu")
     return chosen
+
+
+def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    """The dtype of a name of :data:`DTYPES`; "auto" is bfloat16 where the device computes it fast, float32
+    elsewhere.
+
+    How the weights are stored does not count: bfloat16 takes about thirty times as long as float32 on a CPU
+    that has to emulate it. Vectors of the two agree to a cosine of about 0.999.
+    """
+    if dtype == "auto":
+        return torch.bfloat16 if has_fast_bfloat16(device) else torch.float32
+    return DTYPES[dtype]
+
+
+def has_fast_bfloat16(device: torch.device) -> bool:
+    """Whether the device has instructions for bfloat16: a GPU since Ampere (compute capability 8), a CPU with
+    AMX or AVX512-BF16."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device)[0] >= 8 and torch.cuda.is_bf16_supported()
+    asked = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")  # private: a later torch may lack them
+    return device.type == "cpu" and any(getattr(torch.cpu, name, bool)() for name in asked)
 
 
 @contextmanager

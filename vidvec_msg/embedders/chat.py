@@ -7,55 +7,35 @@ same token ids on either path.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-import torch
+from jinja2 import TemplateError
 
-from vidvec_msg.embedders.prompts import TEXT_SLOT, VISUAL_SLOT, PromptTemplate
+from vidvec_msg.embedders.hearing import Heard
+from vidvec_msg.embedders.models import remote_code_refusal
+from vidvec_msg.embedders.omni import hears, settle_clip_size
+from vidvec_msg.embedders.processor_call import (
+    Side,
+    adds_specials,
+    go_together,
+    model_inputs,
+    video_metadata,
+)
+from vidvec_msg.embedders.prompts import AUDIO_SLOT, TEXT_SLOT, VISUAL_SLOT, PromptTemplate
+from vidvec_msg.embedders.turns import Turn
+from vidvec_msg.embedders.visuals import (
+    frames_as_images,
+    settle_sizes,
+    takes_images,
+    takes_videos,
+)
 from vidvec_msg.errors import RefusedRequest
-from vidvec_msg.formats.items import Pixels
+from vidvec_msg.formats.items import Modality, Pixels
 from vidvec_msg.media.video import Frames
 
-# processors whose inputs for one item were found not to depend on the others of the call
-_MIXES_SIZES = {"VideoLlama3Processor", "Qwen2VLProcessor", "Qwen2_5_VLProcessor", "Qwen3VLProcessor"}
+__all__ = ["Chat", "Placement", "Side", "Turn", "video_metadata"]
 
 Placement = Literal["before", "after", "none"]
-Side = Literal["right", "left"]
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One item, worded: the rendered chat and what fills its visual slot.
-
-    Args:
-        prompt: the chat as a string, generation prompt included, placeholder tokens not yet expanded.
-        frames: of a clip.
-        image: uint8 ``(height, width, 3)``.
-        tokens: of the prompt, placeholders not expanded.
-        cut: tokens of content that did not fit.
-    """
-
-    prompt: str
-    tokens: int
-    frames: Frames | None = None
-    image: Pixels | None = None
-    cut: int = 0
-
-    @property
-    def size(self) -> int:
-        """A guess of the tokens after expansion, to sort by; exact for text."""
-        visual = self.frames.pixels if self.frames is not None else self.image
-        # 28 x 28 pixels make a token: a patch of the Qwen-VL families after merging
-        return self.tokens + (0 if visual is None else visual.size // 3 // (28 * 28))
-
-    @property
-    def kind(self) -> Literal["text", "image", "video"]:
-        """What fills the visual slot."""
-        if self.frames is not None:
-            return "video"
-        return "text" if self.image is None else "image"
 
 
 class Chat:
@@ -78,6 +58,7 @@ class Chat:
         tokenizer.padding_side = padding
         if tokenizer.pad_token is None:  # GPT-style; the mask hides padding, its id is of no matter
             tokenizer.pad_token = tokenizer.eos_token
+        self._moved: dict[str, bool] = {}  # media that the chat template moves before all words
         self._control = _control_tokens(tokenizer, processor)
 
     @classmethod
@@ -88,8 +69,17 @@ class Chat:
         revision: str | None = None,
         trust_remote_code: bool = False,
         padding: Side = "right",
+        max_pixels: int = 0,
     ) -> Chat:
         """The processor (or the tokenizer, if the model has no processor) of a folder or hub model.
+
+        Args:
+            model: folder or hub name.
+            revision: commit of a hub model.
+            trust_remote_code: run Python files that come with the model.
+            padding: side on which shorter rows are filled.
+            max_pixels: height x width of the frames and images that will come, at most; the processor does
+                not enlarge them again. 0 leaves it to the processor.
 
         Raises:
             RefusedRequest: neither can be loaded; the message holds the reason.
@@ -100,15 +90,27 @@ class Chat:
         try:
             found = AutoProcessor.from_pretrained(model, **options)
             if hasattr(found, "tokenizer"):
+                settle_sizes(found, max_pixels)
+                if hears(found):
+                    settle_clip_size(found, max_pixels)
                 return cls(found.tokenizer, found, padding=padding)
             if not hasattr(found, "convert_tokens_to_ids"):  # an image processor alone
                 found = AutoTokenizer.from_pretrained(model, **options)
         except (OSError, ValueError, ImportError, KeyError) as error:
+            if refusal := remote_code_refusal(model, error, revision=revision, trusted=trust_remote_code):
+                raise refusal from error
             raise RefusedRequest(
                 f"cannot load a processor or tokenizer for {model!r}: {error}. Accepted are a folder with a "
                 "checkpoint and its processor files, or a hub name `org/name` that this machine can reach."
             ) from error
         return cls(found, padding=padding)
+
+    @property
+    def modalities(self) -> tuple[Modality, ...]:
+        """What can be worded for the model."""
+        if self.processor is None:
+            return ("text",)
+        return ("text", "image", "video", "audio") if hears(self.processor) else ("text", "image", "video")
 
     @property
     def template(self) -> str | None:
@@ -135,14 +137,14 @@ class Chat:
         before, after = template.text.split(TEXT_SLOT)
 
         def render(content: str) -> str:
-            return self._render([{"type": "text", "text": f"{before}{content}{after}"}], template.instruction)
+            return self._render([{"type": "text", "text": f"{before}{content}{after}"}], template)
 
-        prompt, tokens, cut = self._fit(render, self._as_words(text), max_tokens)
-        return Turn(prompt, tokens, cut=cut)
+        prompt, ids, cut = self._fit(render, self._as_words(text), max_tokens)
+        return Turn(prompt, len(ids), cut=cut, ids=tuple(ids))
 
     def text_ids(self, template: PromptTemplate, text: str, *, max_tokens: int) -> list[int]:
         """Token ids of :meth:`text_turn`, unpadded."""
-        return self._ids(self.text_turn(template, text, max_tokens=max_tokens).prompt)
+        return list(self.text_turn(template, text, max_tokens=max_tokens).ids)
 
     def visual_turn(
         self,
@@ -152,6 +154,7 @@ class Chat:
         transcript: str | None = None,
         placement: Placement = "none",
         max_tokens: int = 1024,
+        heard: Heard | None = None,
     ) -> Turn:
         """A clip, or an image, in its user turn.
 
@@ -162,37 +165,93 @@ class Chat:
             placement: the transcript's place: "before" the frames (VidVec-Msg), "after" them, or "none".
             max_tokens: tokens of the words (chat, prompt and transcript; the frames not counted). A longer
                 transcript is cut at its end.
+            heard: a clip's own sound, which stands where the frames stand.
 
         Raises:
-            ValueError: the model takes no frames, or the prompt alone is longer than ``max_tokens``.
+            ValueError: the model takes no frames, its chat template words another number of them, or the
+                prompt alone is longer than ``max_tokens``.
         """
-        if self.processor is None:
-            raise ValueError("this model reads text only")
         kind = "video" if isinstance(visual, Frames) else "image"
-        before, after = (template.video if kind == "video" else template.image).split(VISUAL_SLOT)
+        if not (takes_images(self.processor) or (kind == "video" and takes_videos(self.processor))):
+            raise ValueError(self._blindness(kind))
+        wording = (template.video if kind == "video" else template.image).split(VISUAL_SLOT)
+        slots = [{"type": kind}]
+        if isinstance(visual, Frames) and frames_as_images(self.processor):
+            slots = [{"type": "image"}] * len(visual.pixels)
+        said = (transcript or "").strip() if placement != "none" else ""
+        prompt, tokens, cut = self._around(slots, template, wording, said, placement, max_tokens)
+        if isinstance(visual, Frames):
+            return Turn(prompt, tokens, frames=visual, cut=cut, heard=heard)
+        return Turn(prompt, tokens, image=visual, cut=cut)
+
+    def audio_turn(
+        self,
+        template: PromptTemplate,
+        heard: Heard | None,
+        *,
+        transcript: str | None = None,
+        placement: Placement = "none",
+        max_tokens: int = 1024,
+    ) -> Turn:
+        """Sound alone, in its user turn; the arguments are those of :meth:`visual_turn`.
+
+        Raises:
+            ValueError: the model takes no sound, or the prompt alone is longer than ``max_tokens``.
+        """
+        if not hears(self.processor) or heard is None:
+            raise ValueError("this model takes no sound")
+        wording = template.audio.split(AUDIO_SLOT)
+        said = (transcript or "").strip() if placement != "none" else ""
+        slots = [{"type": "audio"}]
+        prompt, tokens, cut = self._around(slots, template, wording, said, placement, max_tokens)
+        return Turn(prompt, tokens, cut=cut, heard=heard)
+
+    def _around(
+        self,
+        slots: list[dict[str, str]],
+        template: PromptTemplate,
+        wording: Sequence[str],
+        said: str,
+        placement: Placement,
+        max_tokens: int,
+    ) -> tuple[str, int, int]:
+        """Words around the slots of a medium.
+
+        Returns:
+            the rendering, its tokens, and the tokens of the transcript that were cut.
+        """
+        before, after = wording
 
         def render(said: str) -> str:
             opening = f"{said}\n{before}" if said and placement == "before" else before
             closing = f"\n{said}{after}" if said and placement == "after" else after
-            parts = [
-                {"type": "text", "text": opening},
-                {"type": kind},
-                {"type": "text", "text": closing},
-            ]
-            return self._render([part for part in parts if part.get("text") != ""], template.instruction)
+            parts = [{"type": "text", "text": opening}, *slots, {"type": "text", "text": closing}]
+            return self._render([part for part in parts if part.get("text") != ""], template)
 
-        said = (transcript or "").strip() if placement != "none" else ""
-        prompt, tokens, cut = self._fit(render, self._as_words(said), max_tokens)
-        if isinstance(visual, Frames):
-            return Turn(prompt, tokens, frames=visual, cut=cut)
-        return Turn(prompt, tokens, image=visual, cut=cut)
+        prompt, ids, cut = self._fit(render, self._as_words(said), max_tokens)
+        self._check_slots(prompt, slots)
+        return prompt, len(ids), cut
 
-    def _render(self, parts: list[dict[str, str]], instruction: str) -> str:
-        if self.template is None:
-            words = "".join(
-                part["text"] if part["type"] == "text" else self._placeholder(part["type"]) for part in parts
-            )
-            return f"{instruction}\n{words}" if instruction else words
+    def _render(self, parts: list[dict[str, str]], template: PromptTemplate) -> str:
+        """The chat as a string, generation prompt included; the bare words without a chat template."""
+        if self.template is None or not template.chat:
+            words = self._words(parts)
+            return f"{template.instruction}\n{words}" if template.instruction else words
+        medium = next((part["type"] for part in parts if part["type"] != "text"), None)
+        if medium and parts[0]["type"] == "text" and self._puts_first(medium):
+            # as a word among words, a placeholder stays where it is
+            parts = [{"type": "text", "text": self._words(parts)}]
+        return self._chat_of(parts, template.instruction)
+
+    def _puts_first(self, medium: str) -> bool:
+        """Whether the chat template moves a medium before all words, as LLaVA-OneVision's does."""
+        if medium not in self._moved:
+            token, word = self._token(medium), "sentinel"
+            chat = self._chat_of([{"type": "text", "text": word}, {"type": medium}], "")
+            self._moved[medium] = token is not None and 0 <= chat.find(token) < chat.find(word)
+        return self._moved[medium]
+
+    def _chat_of(self, parts: list[dict[str, str]], instruction: str) -> str:
         as_string = self.processor is None  # plain language models' templates expect strings
 
         def content(of: list[dict[str, str]]) -> Any:
@@ -204,17 +263,61 @@ class Chat:
                 0, {"role": "system", "content": content([{"type": "text", "text": instruction}])}
             )
         renderer: Any = self.processor if getattr(self.processor, "chat_template", None) else self.tokenizer
-        rendered: str = renderer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
+        try:
+            rendered: str = renderer.apply_chat_template(
+                conversation, tokenize=False, add_generation_prompt=True
+            )
+        except TemplateError as error:
+            raise ValueError(
+                f"the chat template of {type(renderer).__name__} refuses this chat: {error}. If it takes no "
+                "system turn, write the instruction into the prompt's text, video and image"
+            ) from error
         return rendered
 
+    def _words(self, parts: list[dict[str, str]]) -> str:
+        """The parts' words in order, a placeholder for each medium."""
+        return "".join(
+            part["text"] if part["type"] == "text" else self._placeholder(part["type"]) for part in parts
+        )
+
+    def _token(self, kind: str) -> str | None:
+        """The token that the processor replaces by an image's or clip's tokens."""
+        token: str | None = getattr(self.processor, f"{kind}_token", None)
+        return token
+
     def _placeholder(self, kind: str) -> str:
-        """The token that the processor replaces by an image's or clip's tokens, for models without a
-        template."""
-        token = getattr(self.processor, f"{kind}_token", None)
+        """What stands for a medium among words, where no template writes it."""
+        token = self._token(kind)
         if token is None:
-            raise ValueError(f"this model has no chat template and its processor names no token for a {kind}")
-        opens, closes = (getattr(self.processor, f"vision_{edge}_token", "") for edge in ("start", "end"))
+            raise ValueError(
+                f"{type(self.processor).__name__} names no token for a {kind} (`{kind}_token`), and no chat "
+                "template writes one into these words"
+            )
+        sense = "audio" if kind == "audio" else "vision"
+        edges = ("bos", "eos") if hears(self.processor) else ("start", "end")
+        opens, closes = (getattr(self.processor, f"{sense}_{edge}_token", "") for edge in edges)
         return f"{opens}{token}{closes}"
+
+    def _check_slots(self, prompt: str, slots: list[dict[str, str]]) -> None:
+        """Refuses a chat that does not hold a placeholder for each image or clip that will be given."""
+        kind = slots[0]["type"]
+        token = self._token(kind)
+        if token is None or (found := prompt.count(token)) == len(slots):
+            return
+        given = f"{len(slots)} {kind}{'s' if len(slots) > 1 else ''}"
+        raise ValueError(
+            f"the chat template of {type(self.processor).__name__} words {given} as {found} placeholders "
+            f"{token}; this model cannot be shown {'several images' if len(slots) > 1 else f'a {kind}'} in "
+            "one turn"
+        )
+
+    def _blindness(self, kind: str) -> str:
+        if self.processor is None:
+            return "this model reads text only"
+        return (
+            f"this model reads no {kind}: its {type(self.processor).__name__} has neither a video processor "
+            "nor an image processor"
+        )
 
     def _as_words(self, text: str) -> str:
         """Breaks up control tokens inside content: `<|im_end|>` in a transcript must not end the turn, and a
@@ -226,20 +329,20 @@ class Chat:
 
     # --- length ---------------------------------------------------------------------------------------------
 
-    def _fit(self, render: Callable[[str], str], content: str, max_tokens: int) -> tuple[str, int, int]:
+    def _fit(self, render: Callable[[str], str], content: str, max_tokens: int) -> tuple[str, list[int], int]:
         """Renders with as much of the content's beginning as fits.
 
         Returns:
-            the rendering, its tokens, and the tokens of content that were cut.
+            the rendering, its token ids, and the number of tokens of content that were cut.
         """
         prompt = render(content)
-        total = len(self._ids(prompt))
-        if total <= max_tokens:
-            return prompt, total, 0
+        ids = self._ids(prompt)
+        if len(ids) <= max_tokens:
+            return prompt, ids, 0
         ends = self._token_ends(content)
         keep = len(ends)
-        while total > max_tokens:
-            keep -= total - max_tokens
+        while len(ids) > max_tokens:
+            keep -= len(ids) - max_tokens
             if keep < 1:
                 around = len(self._ids(render("")))
                 raise ValueError(
@@ -247,10 +350,10 @@ class Chat:
                     "raise max_tokens or shorten the prompt"
                 )
             prompt = render(content[: ends[keep - 1]])
-            total = len(self._ids(prompt))
+            ids = self._ids(prompt)
         self.cut_items += 1
         self.cut_tokens += len(ends) - keep
-        return prompt, total, len(ends) - keep
+        return prompt, ids, len(ends) - keep
 
     def _token_ends(self, content: str) -> list[int]:
         """Character at which each token of the content ends."""
@@ -263,101 +366,37 @@ class Chat:
         return [len(self.tokenizer.decode(ids[: count + 1])) for count in range(len(ids))]
 
     def _ids(self, prompt: str) -> list[int]:
-        ids: list[int] = self.tokenizer(prompt, add_special_tokens=self._adds_specials(prompt))["input_ids"]
+        ids: list[int] = self.tokenizer(prompt, add_special_tokens=adds_specials(self.tokenizer, prompt))[
+            "input_ids"
+        ]
         return ids
-
-    def _adds_specials(self, prompt: str) -> bool:
-        """transformers' own rule for processors: not if the template wrote the first token itself."""
-        bos = self.tokenizer.bos_token
-        return not (bos is not None and prompt.startswith(bos))
 
     # --- the processor call ---------------------------------------------------------------------------------
 
-    def batch(self, turns: Sequence[Turn]) -> Mapping[str, torch.Tensor]:
+    def batch(self, turns: Sequence[Turn]) -> Mapping[str, Any]:
         """Model inputs of a batch; clips may differ in length, and texts may stand among them.
 
         Args:
-            turns: at least one. Images and clips do not go into one batch (SmolVLM gives both the same name).
+            turns: at least one. Images and clips do not go into one batch (SmolVLM gives both the same name),
+                nor do clips with and without their sound.
 
         Returns:
             ``input_ids`` and ``attention_mask`` of shape (batch, tokens), and what the family adds for
-            pixels.
+            pixels and sound.
 
         Raises:
-            ValueError: images and clips in one batch.
+            ValueError: images and clips in one batch, or clips with and without sound.
+            RefusedRequest: the processor changed the number of a clip's frames.
         """
-        prompts = [turn.prompt for turn in turns]
-        settings: dict[str, Any] = {
-            "padding": True,
-            "padding_side": self.padding,
-            "return_tensors": "pt",
-            "add_special_tokens": self._adds_specials(prompts[0]),
-        }
-        if self.processor is None:
-            encoded: Mapping[str, torch.Tensor] = self.tokenizer(prompts, **settings)
-            return encoded
-        kinds = {turn.kind for turn in turns}
-        if {"image", "video"} <= kinds:
-            raise ValueError("images and clips go into batches of their own")
-        if "image" in kinds:
-            settings["images"] = [[] if turn.image is None else [turn.image] for turn in turns]
-        if "video" in kinds:
-            clips = [self._long_enough(turn.frames) for turn in turns if turn.frames is not None]
-            given = iter(clips)
-            settings["videos"] = [[next(given).pixels] if turn.kind == "video" else [] for turn in turns]
-            # the frames are chosen already; without the metadata families assume 24 fps and wrong positions
-            settings["do_sample_frames"] = False
-            settings["video_metadata"] = [video_metadata(clip) for clip in clips]
-            settings["fps"] = clips[0].sampled_fps  # Qwen2.5-Omni reads this one instead
-        processed: Mapping[str, torch.Tensor] = self.processor(text=prompts, **settings)
-        return processed
+        return model_inputs(turns, tokenizer=self.tokenizer, processor=self.processor, side=self.padding)
 
     def go_together(self, one: Turn, other: Turn) -> bool:
         """Whether two turns may share a processor call without changing each other's inputs.
 
-        Tested families take any mixture of sizes. Others get equals only: SmolVLM words every clip of a call
-        with the frame count of the longest, and Qwen2.5-Omni takes one frame rate for all clips of a call.
+        Families in :data:`~vidvec_msg.embedders.visuals.MIXES_SIZES` take any mixture of sizes, others get
+        equals only.
         """
-        if one.kind != other.kind:
-            return False
-        if one.kind == "text" or type(self.processor).__name__ in _MIXES_SIZES:
-            return True
-        if one.frames is not None and other.frames is not None:
-            same_rate = abs(one.frames.sampled_fps - other.frames.sampled_fps) < 1e-3
-            return same_rate and one.frames.pixels.shape == other.frames.pixels.shape
-        return one.image is not None and other.image is not None and one.image.shape == other.image.shape
-
-    def _long_enough(self, frames: Frames) -> Frames:
-        """Repeats the last frame where the family needs at least one full temporal patch (Qwen3-VL: 2
-        frames)."""
-        patch = getattr(getattr(self.processor, "video_processor", None), "temporal_patch_size", 1) or 1
-        missing = patch - len(frames.pixels)
-        if missing <= 0:
-            return frames
-        last = [-1] * missing
-        return Frames(
-            pixels=np.concatenate([frames.pixels, frames.pixels[last]]),
-            times=np.concatenate([frames.times, frames.times[last]]),
-            indices=np.concatenate([frames.indices, frames.indices[last]]),
-            fps=frames.fps,
-            total_frames=frames.total_frames,
-            duration=frames.duration,
-            reader=frames.reader,
-        )
-
-
-def video_metadata(frames: Frames) -> dict[str, Any]:
-    """What processors need to know about the clip that frames come from.
-
-    They compute a frame's second as index / fps. Indices are therefore counted on a clock of the source's
-    mean rate, from the segment's beginning: right for clips of variable rate and for segments too.
-    """
-    return {
-        "fps": frames.fps,
-        "total_num_frames": max(round(frames.duration * frames.fps), len(frames.pixels)),
-        "frames_indices": np.rint(frames.times * frames.fps).astype(int).tolist(),
-        "duration": frames.duration,
-    }
+        return go_together(self.processor, one, other)
 
 
 def _control_tokens(tokenizer: Any, processor: Any | None) -> list[str]:

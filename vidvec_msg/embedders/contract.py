@@ -46,6 +46,7 @@ class EmbedderCard:
         dtype: arithmetic of the model.
         max_tokens: longest text in tokens; longer content is cut, the prompt never.
         versions: software that made the vectors; recorded, not part of the fingerprint.
+        sound: whether clips are given with their own sound.
     """
 
     name: str
@@ -65,6 +66,7 @@ class EmbedderCard:
     dtype: str = "float32"
     max_tokens: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    sound: bool = field(default=False, metadata=NEUTRAL)
 
     @property
     def fingerprint(self) -> str:

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from vidvec_msg.embedders.backbone import multimodal_class, quiet_progress
+from vidvec_msg.embedders.models import remote_code_refusal
+from vidvec_msg.embedders.omni import thinker_config
 from vidvec_msg.embedders.pooling import FINAL, reading_layer
 from vidvec_msg.errors import RefusedRequest
 
@@ -55,8 +57,10 @@ def load_language_model(
 
     shared = {"revision": revision, "trust_remote_code": trust_remote_code}
     try:
-        config = AutoConfig.from_pretrained(str(model), **shared)
+        config = thinker_config(AutoConfig.from_pretrained(str(model), **shared))
     except (OSError, ValueError) as error:
+        if refusal := remote_code_refusal(str(model), error, revision=revision, trusted=trust_remote_code):
+            raise refusal from error
         raise RefusedRequest(f"model {model}: its configuration cannot be read ({error})") from error
     tower_class: Any = type(language_model_of(_outline(config, model, trust_remote_code)))
     try:
@@ -123,8 +127,8 @@ def keep_blocks(tower: Any, layer: int) -> None:
 def linear_targets(tower: nn.Module) -> str:
     """A regex that matches every linear of the tower's blocks and nothing outside them.
 
-    Plain names such as ``q_proj`` also match linears of the vision tower in four of five families; this
-    regex is anchored at both ends and spells out the blocks' own paths.
+    Plain names such as ``q_proj`` also match linears of the vision tower in five of eight families (and
+    ``up_proj`` in a sixth); this regex is anchored at both ends and spells out the blocks' own paths.
     """
     # Block numbers are spelled out: a tower that keep_blocks cut must not gain adapters on the full model.
     blocks = "|".join(name for name, _ in tower.get_submodule("layers").named_children())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -56,17 +57,45 @@ def _sentence_transformer() -> Maker:
     return SentenceTransformerEmbedder
 
 
+def _dual_encoder() -> Maker:
+    from vidvec_msg.embedders.dual_encoder import DualEncoder
+
+    return DualEncoder
+
+
+def _videoprism() -> Maker:
+    from vidvec_msg.embedders.videoprism import VideoPrism
+
+    return VideoPrism
+
+
+def _openai() -> Maker:
+    from vidvec_msg.embedders.endpoint_embedder import EndpointEmbedder
+
+    return EndpointEmbedder
+
+
 def _precomputed() -> Maker:
     from vidvec_msg.embedders.precomputed import Precomputed
 
     return Precomputed
 
 
+def _cascade() -> Maker:
+    from vidvec_msg.embedders.cascade import open_cascade
+
+    return open_cascade
+
+
 # short form → (its constructor, fetched when needed; what stands behind the colon); a new family is a new row
 SHORT_FORMS: dict[str, tuple[Callable[[], Maker], str]] = {
     "mllm": (_multimodal_llm, "a checkpoint folder, a hub name, or tinyworld"),
     "st": (_sentence_transformer, "a sentence-transformers folder or hub name"),
-    "vectors": (_precomputed, "a vectors folder"),
+    "clip": (_dual_encoder, "a CLIP or SigLIP folder or hub name; hf-hub:ORG/NAME, open_clip:MODEL/TAG"),
+    "videoprism": (_videoprism, "a VideoPrism-LvT folder or hub name"),
+    "openai": (_openai, "a model at an embeddings endpoint; base_url=http://… for others than OpenAI's"),
+    "cascade": (_cascade, "asr, ocr or asr+ocr, a colon, and the spec of a text embedder"),
+    "vectors": (_precomputed, "a vectors folder, or a .npz, .npy, .parquet or .safetensors file with ids"),
 }
 
 ACCEPTED = (
@@ -74,6 +103,9 @@ ACCEPTED = (
     + ", ".join(f"{form}:NAME ({what})" for form, (_, what) in SHORT_FORMS.items())
     + f", or {TINYWORLD}; options follow as ?key=value&key=value"
 )
+
+# model types of dual encoders, for the hint about a folder; `clip:` itself asks the model's class
+DUAL_ENCODERS = ("clip", "siglip", "siglip2", "metaclip_2", "altclip", "chinese_clip", "align")
 
 # the weights' own card goes before these; the packaged checkpoint is stored in bf16, which CPUs do slowly
 TINYWORLD_DEFAULTS: dict[str, Any] = {"fps": 2.0, "max_frames": 8, "dtype": "float32"}
@@ -150,8 +182,8 @@ def _folder(path: Path) -> Plan:
         hint = f"it is an adapter without its card; use it as mllm:BASE_MODEL?adapter={path}"
     elif (path / "modules.json").is_file():
         hint = f"it is a sentence-transformers model; use st:{path}"
-    elif (path / "config.json").is_file():
-        hint = f"it is a model checkpoint; use mllm:{path}"
+    elif (path / "config.json").is_file() or (path / "open_clip_config.json").is_file():
+        hint = f"it is a model checkpoint; use {_form_of_checkpoint(path)}:{path}"
     elif (path / "manifest.json").is_file() or (path / "corpus" / "manifest.json").is_file():
         hint = f"it is a vectors folder; use vectors:{path}"
     elif (path / "embedder" / CARD_FILE).is_file():
@@ -159,6 +191,19 @@ def _folder(path: Path) -> Plan:
     else:
         hint = f"accepted are {ACCEPTED}"
     raise RefusedRequest(f"folder {path} holds no {CARD_FILE}: {hint}")
+
+
+def _form_of_checkpoint(folder: Path) -> str:
+    """The short form that opens a checkpoint folder, by the model type in its config; a multimodal LLM's
+    where that says nothing."""
+    try:
+        kind = str(json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type", ""))
+    except (OSError, ValueError):
+        kind = ""
+    if kind == "videoprism":
+        return "videoprism"
+    dual = kind in DUAL_ENCODERS or (not kind and (folder / "open_clip_config.json").is_file())
+    return "clip" if dual else "mllm"
 
 
 def _yaml_file(path: Path) -> Plan:

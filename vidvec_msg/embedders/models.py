@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from importlib.resources import files
 from pathlib import Path
 
 from vidvec_msg.errors import RefusedRequest
-from vidvec_msg.runs import file_digest
+from vidvec_msg.runs import digest_of, file_digest, read_json
 
 TINYWORLD = "tinyworld"
+
+# Beside the weights, what decides how a model reads: with another chat template or image size the same
+# weights give other vectors. Only files that the Auto classes always fetch, so that a hub cache has them all.
+_READING = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "preprocessor_config.json",
+    "video_preprocessor_config.json",
+    "processor_config.json",
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+)
+_ADAPTER = "adapter_config.json"
+_OF_PLACE = ("base_model_name_or_path", "revision", "peft_version", "inference_mode")
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -69,11 +88,48 @@ def local_folder(model: str, *, revision: str | None = None) -> Path | None:
     return Path(found).parent if found else None
 
 
-def weights_digest(folder: Path) -> str:
-    """SHA-256, in hex, over name and content of a folder's safetensors files.
+def remote_code_refusal(
+    model: str, error: Exception, *, revision: str | None = None, trusted: bool = False
+) -> RefusedRequest | None:
+    """The refusal of a model that brings its own Python files; None if it failed for another reason.
 
-    Files are hashed once per process (by path, size and time of change). In the hub's cache a file's own
-    name is its SHA-256, which saves reading gigabytes.
+    Args:
+        model: folder or hub name.
+        error: of ``from_pretrained``.
+        revision: commit of a hub model.
+        trusted: whether the files were allowed to run.
+    """
+    if trusted or not ("trust_remote_code" in str(error) or _is_foreign(model, revision)):
+        return None
+    return RefusedRequest(
+        f"model {model!r} needs Python files that come with its checkpoint (auto_map in its config.json). "
+        "They are not run unless you say so: read them, then give trust_remote_code=true, in a spec "
+        f"`mllm:{model}?trust_remote_code=true`. The files then run on this machine with your rights; pin "
+        "the revision of a hub model, so that they stay those that you read."
+    )
+
+
+def _is_foreign(model: str, revision: str | None) -> bool:
+    """Whether a model is of a type that its own files define and transformers does not know. Looking for a
+    processor, transformers gives up on such a model without saying why."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    folder = local_folder(model, revision=revision)
+    if folder is None:
+        return False
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return "auto_map" in config and config.get("model_type") not in CONFIG_MAPPING_NAMES
+
+
+def weights_digest(folder: Path) -> str:
+    """SHA-256, in hex, over a folder's safetensors files and the files that decide how the model reads.
+
+    Of an adapter's configuration everything counts (rank, alpha, targets) but the names of its base model.
+    Files are hashed once per process (by path, size and time of change). In the hub's cache a weights file's
+    own name is its SHA-256, which saves reading gigabytes.
 
     Raises:
         RefusedRequest: no safetensors file; pickled weights are never opened.
@@ -87,8 +143,13 @@ def weights_digest(folder: Path) -> str:
             "`model.save_pretrained(folder)` in a current transformers does."
         )
     digest = hashlib.sha256()
-    for path in found:
+    reading = [folder / name for name in _READING if (folder / name).is_file()]
+    for path in [*found, *reading]:
         digest.update(f"{path.name}\0{_content_digest(path)}\0".encode())
+    if (folder / _ADAPTER).is_file():
+        config = read_json(folder / _ADAPTER, what="adapter", made_by="vidvec-msg fit")
+        kept = {key: value for key, value in config.items() if key not in _OF_PLACE}
+        digest.update(f"{_ADAPTER}\0{digest_of(kept)}\0".encode())
     return digest.hexdigest()
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,30 @@ import torch
 
 from vidvec_msg.embedders.adapter import put_adapter_on
 from vidvec_msg.embedders.backbone import DTYPES, choose_device, load_backbone
+from vidvec_msg.embedders.batching import BatchLimits
 from vidvec_msg.embedders.chat import Chat, Placement, Side, Turn
 from vidvec_msg.embedders.check import unit_vectors, warn_if_collapsed
-from vidvec_msg.embedders.contract import ROLES, EmbedderCard, Role, Vectors
+from vidvec_msg.embedders.contract import ROLES, EmbedderCard, Inspection, Role, Vectors
+from vidvec_msg.embedders.hearing import Listener
+from vidvec_msg.embedders.inspection import Tally, inspect_turn
 from vidvec_msg.embedders.models import combined_digest, local_folder, resolve_model, weights_digest
+from vidvec_msg.embedders.omni import hears, longest_sound, sound_rate
+from vidvec_msg.embedders.padding import needs_mask
 from vidvec_msg.embedders.pooling import FINAL, POOLINGS, Pooling, check_read_out, reading_layer
 from vidvec_msg.embedders.prompts import PromptTemplate, resolve_prompt
-from vidvec_msg.embedders.reading import ItemReader
-from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.embedders.reading import ClipReader, ItemReader
+from vidvec_msg.embedders.visuals import heard_token_ids, visual_token_ids
+from vidvec_msg.errors import Failure, ItemError, RefusedRequest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.media.limits import shared_pool
 from vidvec_msg.runs import software_versions
 
 logger = logging.getLogger(__name__)
+
+# SmolLM2-135M on AVX2 cores: 512 tokens together take 13.7 s where 4,096 take 19.5 s and single texts 18.0 s
+_CPU_TOKENS = 512
+_GPU_TOKENS = 8192  # reasoned, not measured: fills a large GPU from about a billion parameters on
 
 
 class MultimodalLLM:
@@ -47,12 +58,17 @@ class MultimodalLLM:
         max_frames: frames per clip at most.
         max_pixels: height x width of a frame or image at most; 0 leaves it to the model's processor.
         transcript: a clip's transcript "before" its frames (VidVec-Msg), "after" them, or "none".
+        sound: a clip's own sound too, where the family hears (Qwen2.5-Omni, Qwen3-Omni). Clips without a
+            sound are embedded from their frames alone, and counted.
         max_tokens: words of one item in tokens, prompt included, frames not; longer content is cut.
         batch_size: items that run together at most.
-        batch_frames: frames that run together at most; a longer clip runs alone.
+        batch_tokens: tokens of texts that run together at most, padding counted; 0: 512 on a CPU, 8,192 on a
+            GPU. A longer text runs alone.
+        batch_frames: frames, images and sounds that run together at most; a longer clip runs alone.
         padding: side on which a batch is filled up; it must not matter.
         device: "auto" (GPU if there is one), "cpu", "cuda", "cuda:1".
-        dtype: "float32", "bfloat16", "float16", or "auto": as the weights are stored.
+        dtype: "float32", "bfloat16", "float16", or "auto": bfloat16 where the device computes it fast (a GPU
+            since Ampere, a CPU with AMX or AVX512-BF16), float32 elsewhere.
         decode_timeout: seconds one clip may take to decode; 0 decodes in this process, without a limit.
         decode_workers: clips decoded side by side.
         trust_remote_code: run Python files that come with the model.
@@ -76,8 +92,10 @@ class MultimodalLLM:
         max_frames: int = 64,
         max_pixels: int = 0,
         transcript: Placement = "none",
+        sound: bool = False,
         max_tokens: int = 1024,
-        batch_size: int = 16,
+        batch_size: int = 256,
+        batch_tokens: int = 0,
         batch_frames: int = 64,
         padding: Side = "right",
         device: str = "auto",
@@ -90,27 +108,47 @@ class MultimodalLLM:
         _check_options(
             transcript, dtype, max_tokens=max_tokens, batch_size=batch_size, batch_frames=batch_frames
         )
+        if batch_tokens < 0:
+            raise ValueError(
+                f"batch_tokens must be at least 1, or 0 for the device's own, got {batch_tokens}"
+            )
         policy = FramePolicy(fps=fps, max_frames=max_frames, max_pixels=max_pixels)
         template = resolve_prompt(prompt)
         self.device = choose_device(device)
-        pool = shared_pool(decode_workers, decode_timeout)
+        clips = ClipReader(policy, shared_pool(decode_workers, decode_timeout))
         source = resolve_model(str(model))
-        self.chat = Chat.open(source, revision=revision, trust_remote_code=trust_remote_code, padding=padding)
+        self.chat = Chat.open(
+            source,
+            revision=revision,
+            trust_remote_code=trust_remote_code,
+            padding=padding,
+            max_pixels=max_pixels,
+        )
+        listener = self._listener(clips, sound)
         self.backbone = load_backbone(
             source, revision=revision, device=self.device, dtype=dtype, trust_remote_code=trust_remote_code
         )
         check_read_out(layer, pooling, blocks=self.backbone.blocks)
+        if (most := self.backbone.positions) is not None and max_tokens > most:
+            raise ValueError(f"max_tokens is {max_tokens}, and this model has positions for {most} tokens")
         if adapter is not None:
             put_adapter_on(self.backbone.full, self.backbone.tower, Path(adapter))
             self.backbone.full.eval()
         modalities = self.backbone.modalities if self.chat.processor is not None else ("text",)
+        if listener is not None:
+            modalities = (*modalities, "audio")
+        batch_tokens = batch_tokens or (_GPU_TOKENS if self.device.type == "cuda" else _CPU_TOKENS)
         self.batch_size = batch_size
-        self.batch_frames = batch_frames
+        self._limits = BatchLimits(batch_size, batch_tokens, batch_frames)
         self._layer = layer
         self._pool = POOLINGS[pooling]
+        self._kept: dict[tuple[Role, int], tuple[Item, np.ndarray]] = {}  # by role and identity, see encode
         self._judged = False  # whether the space was looked at for collapse
         self._told_of_cuts = False
-        self._reader = ItemReader(self.chat, template, policy, transcript, max_tokens, modalities, pool)
+        self._told_of_silence = False
+        self._tally = Tally()
+        self._visual_ids = visual_token_ids(self.backbone.full.config)
+        self._reader = ItemReader(self.chat, template, clips, transcript, max_tokens, modalities, listener)
         self._card = EmbedderCard(
             name=name or _short_name(str(model), adapter),
             dim=self.backbone.dim,
@@ -128,18 +166,66 @@ class MultimodalLLM:
             dtype=str(self.backbone.full.dtype).removeprefix("torch."),
             max_tokens=max_tokens,
             versions=software_versions(),
+            sound=sound,
         )
+
+    def _listener(self, clips: ClipReader, sound: bool) -> Listener | None:
+        if hears(self.chat.processor):
+            rate, longest = sound_rate(self.chat.processor), longest_sound(self.chat.processor)
+            return Listener(clips.pool, rate, longest, to_clips=sound)
+        if sound:
+            raise RefusedRequest(
+                f"sound is true, and this model ({type(self.chat.processor).__name__}) takes no sound; "
+                "Qwen2.5-Omni and Qwen3-Omni do. Leave it out, or let transcripts stand for what is said "
+                "(transcript=before)"
+            )
+        return None
 
     @property
     def card(self) -> EmbedderCard:
         """What decides the vectors."""
         return self._card
 
+    @property
+    def tally(self) -> Tally:
+        """Clips, frames and visual tokens that the model was given since this object was made; ``embed`` logs
+        it at its end."""
+        return self._tally
+
+    def inspect(self, items: Sequence[Item], *, role: Role) -> list[Inspection]:
+        """What the model is given for each item; see :class:`~vidvec_msg.embedders.contract.Inspects`. The
+        model itself does not run, and nothing is added to :attr:`tally`.
+
+        Raises:
+            ItemError: all items that cannot be read.
+        """
+        if role not in ROLES:
+            raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
+        return [
+            inspect_turn(
+                item.id,
+                turn,
+                self.chat.batch([turn]),
+                policy=self._reader.policy,
+                visual_ids=self._visual_ids,
+                heard_ids=heard_token_ids(self.backbone.full.config),
+            )
+            for item, turn in zip(items, self._reader.turns(items), strict=True)
+        ]
+
+    def prepare(self, items: Sequence[Item]) -> None:
+        """Begins with the decoding of clips whose turn comes next; see
+        :class:`~vidvec_msg.embedders.contract.Prepares`."""
+        self._reader.prepare(items)
+
     def encode(self, items: Sequence[Item], *, role: Role) -> Vectors:
         """Unit vectors in the order of the items.
 
-        The clips of one call are decoded first and held in memory together: a caller with many gives a few
-        dozen at a time.
+        Clips are decoded in worker processes while the model runs on those before them; memory holds the
+        frames of two batches, and what the workers are ahead (see
+        :class:`~vidvec_msg.embedders.reading.ClipReader`). All bad items of a call are known only at its
+        end, when the model has run on the others. Their vectors are kept for the next call: encoding the
+        rest then costs nothing.
 
         Args:
             items: any mixture of modalities.
@@ -149,23 +235,41 @@ class MultimodalLLM:
             float32 (items, dim).
 
         Raises:
-            ItemError: all items that cannot be read, before the model runs; or items whose vector is not
-                finite.
+            ItemError: all items that cannot be read, or whose vector is not finite.
         """
         if role not in ROLES:
             raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
         if not items:
             return np.zeros((0, self.card.dim), dtype=np.float32)
-        turns = self._reader.turns(items)
-        self._tell_of_cuts()
         states = np.empty((len(items), self.card.dim), dtype=np.float32)
-        for rows in self._batches(turns):
-            states[rows] = self._states([turns[row] for row in rows])  # (batch, dim)
-        advice = "" if self.card.dtype == "float32" else f" in {self.card.dtype}; try dtype=float32"
-        vectors = unit_vectors(states, items, advice=advice)
+        rows = self._recall(items, role, states)  # of the items that have no state yet
+        failures: list[Failure] = []
+        stream = self._reader.stream([items[row] for row in rows], failures)
+        for window in self._limits.windows(stream):
+            turns = [turn for _, turn in window]
+            for batch in self._limits.batches(turns, self.chat.go_together):
+                places = [rows[window[number][0]] for number in batch]
+                states[places] = self._states([turns[number] for number in batch])  # (batch, dim)
+        self._tell_of_cuts()
+        vectors = self._units(items, role, states, failures)
         if not self._judged:
             self._judged = warn_if_collapsed(vectors, items, name=self.card.name)
+        self._tell_of_silence()
         return vectors
+
+    def _tell_of_silence(self) -> None:
+        tally = self._tally
+        if (tally.silent or tally.soundless or tally.cut_sounds) and not self._told_of_silence:
+            self._told_of_silence = True
+            logger.warning(
+                "%s: of the sounds so far %d were heard, %d of them cut at the longest that the model takes; "
+                "%d clips are silent and %d have no sound track: these are embedded from their frames alone",
+                self.card.name,
+                tally.heard,
+                tally.cut_sounds,
+                tally.silent,
+                tally.soundless,
+            )
 
     def _tell_of_cuts(self) -> None:
         if self.chat.cut_items and not self._told_of_cuts:
@@ -178,23 +282,36 @@ class MultimodalLLM:
                 self.chat.cut_items,
             )
 
-    def _batches(self, turns: Sequence[Turn]) -> Iterator[list[int]]:
-        """Row numbers of turns that run together: one kind of medium, longest first, so that memory is
-        exhausted at once or never."""
-        order = sorted(range(len(turns)), key=lambda row: (turns[row].kind, -turns[row].size))
-        batch: list[int] = []
-        frames = 0
-        for row in order:
-            turn = turns[row]
-            new = 0 if turn.frames is None else len(turn.frames.pixels)
-            full = len(batch) == self.batch_size or frames + new > max(self.batch_frames, frames)
-            if batch and (full or not self.chat.go_together(turns[batch[0]], turn)):
-                yield batch
-                batch, frames = [], 0
-            batch.append(row)
-            frames += new
-        if batch:
-            yield batch
+    def _recall(self, items: Sequence[Item], role: Role, states: np.ndarray) -> list[int]:
+        """Fills in what the last call, if it failed, made of these very items; returns the other rows."""
+        kept, self._kept = self._kept, {}
+        missing = []
+        for row, item in enumerate(items):
+            if (role, id(item)) in kept:
+                states[row] = kept[role, id(item)][1]
+            else:
+                missing.append(row)
+        return missing
+
+    def _units(
+        self, items: Sequence[Item], role: Role, states: np.ndarray, failures: list[Failure]
+    ) -> Vectors:
+        """Unit vectors, if every item has one; the states of the good ones are kept if not."""
+        bad = {failure.item for failure in failures}
+        good = [row for row, item in enumerate(items) if item.id not in bad]
+        advice = "" if self.card.dtype == "float32" else f" in {self.card.dtype}; try dtype=float32"
+        try:
+            vectors = unit_vectors(states[good], [items[row] for row in good], advice=advice)
+        except ItemError as error:
+            failures += error.failures
+        if not failures:
+            return vectors
+        named = {failure.item: failure for failure in failures}
+        # by identity: an item may hold arrays, and the caller gives the same objects again
+        self._kept = {
+            (role, id(items[row])): (items[row], states[row]) for row in good if items[row].id not in named
+        }
+        raise ItemError(named[item.id] for item in items if item.id in named)
 
     def _states(self, turns: list[Turn]) -> np.ndarray:
         """Pooled states of one batch, float32 (batch, dim)."""
@@ -215,8 +332,11 @@ class MultimodalLLM:
 
     @torch.inference_mode()
     def _forward(self, turns: list[Turn]) -> np.ndarray:
-        inputs = {key: self._placed(key, value) for key, value in self.chat.batch(turns).items()}
+        batch = self.chat.batch(turns)
+        inputs = {key: self._placed(key, value) for key, value in batch.items()}
         mask = inputs["attention_mask"]  # (batch, tokens)
+        if self.chat.padding == "right" and turns[0].kind == "text" and not self._needs_mask:
+            del inputs["attention_mask"]
         if self._layer == FINAL:
             hidden = self.backbone.base(**inputs, use_cache=False).last_hidden_state  # (batch, tokens, dim)
         else:
@@ -224,7 +344,16 @@ class MultimodalLLM:
                 self.backbone.base(**inputs, use_cache=False)
                 hidden = state()  # (batch, tokens, dim)
         pooled: np.ndarray = self._pool(hidden, mask).float().cpu().numpy()  # (batch, dim)
+        self._tally.add(turns, batch["input_ids"], policy=self._reader.policy, visual_ids=self._visual_ids)
         return pooled
+
+    @cached_property
+    def _needs_mask(self) -> bool:
+        """Tried out on two texts of different length, once."""
+        words = ("a", "the quick brown fox jumps over the lazy dog " * 3)
+        turns = [self.chat.text_turn(resolve_prompt("plain"), text, max_tokens=10**6) for text in words]
+        inputs = {key: self._placed(key, value) for key, value in self.chat.batch(turns).items()}
+        return needs_mask(self.backbone.base, inputs)
 
     def _placed(self, key: str, value: Any) -> Any:
         """On the device; pixels in the model's dtype, and nothing else: seconds in bf16 shift rotary

@@ -75,20 +75,22 @@ def check_read_out(layer: int, pooling: str, *, blocks: int) -> None:
 
 @contextmanager
 def reading_layer(tower: nn.Module, layer: int) -> Iterator[Callable[[], Tensor]]:
-    """Catches one layer's state while the model runs inside the block.
+    """Catches one layer's state while the model runs inside the block; the blocks behind that layer, which
+    would only cost time, are left out of the run.
 
     transformers' own ``hidden_states[-1]`` is normed, hence the raw output of the last block cannot be had
     from there; for all other layers the state is the one that transformers gives.
 
     Args:
-        tower: the language model; holds its blocks as ``layers``.
+        tower: the language model; holds its blocks.
         layer: 0 for the embedding output, n for the raw output of block n.
 
     Yields:
         a function that returns the state, (batch, tokens, dim), once the model has run.
     """
     caught: list[Tensor] = []
-    layers: Any = tower.layers
+    name = blocks_name(tower)
+    layers: Any = getattr(tower, name)
 
     def catch_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         caught.append(args[0] if args else kwargs["hidden_states"])
@@ -100,10 +102,19 @@ def reading_layer(tower: nn.Module, layer: int) -> Iterator[Callable[[], Tensor]
         hook = layers[0].register_forward_pre_hook(catch_input, with_kwargs=True)
     else:
         hook = layers[layer - 1].register_forward_hook(catch_output)
+    needed = max(layer, 1)  # the first block's input can only be caught if there is a first block
     try:
+        if needed < len(layers):
+            setattr(tower, name, layers[:needed])
         yield lambda: caught[-1]
     finally:
+        setattr(tower, name, layers)
         hook.remove()
+
+
+def blocks_name(tower: object) -> str:
+    """Under which name a tower holds its blocks: encoders such as BERT call them ``layer``."""
+    return "layers" if hasattr(tower, "layers") else "layer"
 
 
 def _refuse_empty(mask: Tensor) -> None:

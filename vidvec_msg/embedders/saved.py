@@ -112,6 +112,7 @@ def load_saved(folder: Path | str, **overrides: Any) -> MultimodalLLM:
         "pooling": card.pooling or "last",
         "padding": card.padding or "right",
         "transcript": card.transcript,
+        "sound": card.sound,
         "dtype": card.dtype,
         "name": card.name,
     }

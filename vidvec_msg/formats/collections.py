@@ -12,6 +12,7 @@ Rules of a row:
   the same as leaving the field out. A row without any is refused; a row whose text is blank (BEIR's
   corpora have some) is loaded, and the embedder records it as failed.
 - Paths are relative to the folder. ``start`` and ``end`` are seconds; ``groups`` maps names to values.
+- ``transcript_info`` and ``ocr_info`` say where a recognised text comes from; they are not read into items.
 - Other fields (BEIR's ``metadata``, for instance) are ignored, except one that looks like a slip of the
   pen for a known one, such as ``texts``.
 """
@@ -37,7 +38,8 @@ Unreachable = Literal["refuse", "keep"]
 _TEXTS = ("text", "title", "transcript", "ocr")
 _FILES = ("video", "image", "audio")
 _SECONDS = ("start", "end")
-FIELDS = ("_id", *_TEXTS, *_FILES, *_SECONDS, "groups")
+_INFOS = ("transcript_info", "ocr_info")
+FIELDS = ("_id", *_TEXTS, *_FILES, *_SECONDS, "groups", *_INFOS)
 
 _TYPO = 0.82  # likeness above which an unknown field is taken for a slip: "texts" 0.89, "stars" 0.80
 

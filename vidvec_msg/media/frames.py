@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+UNIFORM_FPS = 1000.0  # above any camera's rate: a clip then always asks for max_frames
+
 
 @dataclass(frozen=True, slots=True)
 class FramePolicy:
@@ -30,6 +32,12 @@ class FramePolicy:
             raise ValueError(f"max_frames must be at least 1, got {self.max_frames}")
         if self.max_pixels < 0:
             raise ValueError(f"max_pixels must be 0 (leave the size alone) or more, got {self.max_pixels}")
+
+    @classmethod
+    def uniform(cls, frames: int, *, max_pixels: int = 0) -> FramePolicy:
+        """So many frames of every clip, evenly spaced, whatever its duration; a clip that holds fewer gives
+        each of its frames once."""
+        return cls(fps=UNIFORM_FPS, max_frames=frames, max_pixels=max_pixels)
 
 
 def frame_times(start: float, end: float, policy: FramePolicy) -> npt.NDArray[np.float64]:

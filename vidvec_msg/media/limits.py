@@ -23,12 +23,19 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from vidvec_msg.formats.items import Pixels
 from vidvec_msg.media.frames import FramePolicy
+from vidvec_msg.media.sound import RATE, NoSound, Sound, SoundError, read_sound
 from vidvec_msg.media.video import Frames, VideoError, read_frames
 
 _RECYCLE_AFTER = 100  # clips a process decodes before a new one takes its place
+
+# what a request wants → the errors of its answer, by the name that crosses the pipe; the usual one first
+_ERRORS: dict[str, dict[str, type[ValueError]]] = {
+    "frames": {"VideoError": VideoError},
+    "sound": {"SoundError": SoundError, "NoSound": NoSound},
+}
 
 
 class DecodePool:
@@ -51,8 +58,10 @@ class DecodePool:
         self.timeout = timeout
         self._owner = os.getpid()
         self._idle: queue.LifoQueue[_Worker] = queue.LifoQueue()
+        self._busy: set[_Worker] = set()
         self._slots = threading.BoundedSemaphore(workers)
-        atexit.register(self.close)
+        self._ended = False
+        atexit.register(self._end)
 
     def read(
         self, path: Path, policy: FramePolicy, *, start: float | None = None, end: float | None = None
@@ -64,15 +73,27 @@ class DecodePool:
         """
         if self.timeout == 0:
             return read_frames(path, policy, start=start, end=end)
-        request = {
-            "path": str(path),
-            "policy": asdict(policy),
-            "start": start,
-            "end": end,
-            "timeout": self.timeout,
-        }
+        header, pixels = self._ask("frames", path, policy=asdict(policy), start=start, end=end)
+        times = np.array(header.pop("times"), dtype=np.float64)
+        indices = np.array(header.pop("indices"), dtype=np.int64)
+        return Frames(pixels=pixels, times=times, indices=indices, **header)
+
+    def read_sound(
+        self, path: Path, *, rate: int = RATE, start: float | None = None, end: float | None = None
+    ) -> Sound:
+        """As :func:`vidvec_msg.media.sound.read_sound`, within the limits.
+
+        Raises:
+            SoundError: as there; or decoding took too long, or the decoder crashed.
+        """
+        if self.timeout == 0:
+            return read_sound(path, rate=rate, start=start, end=end)
+        header, samples = self._ask("sound", path, rate=rate, start=start, end=end)
+        return Sound(samples=samples, **header)
+
+    def _ask(self, want: str, path: Path, **settings: Any) -> tuple[dict[str, Any], npt.NDArray[Any]]:
         with self._worker() as worker:
-            return worker.ask(request)
+            return worker.ask({"want": want, "path": str(path), "timeout": self.timeout, **settings})
 
     def close(self) -> None:
         """Ends the idle processes. The pool starts new ones if it is used again."""
@@ -84,17 +105,30 @@ class DecodePool:
             except queue.Empty:
                 return
 
+    def _end(self) -> None:
+        """At the program's exit: nothing that a background thread still decodes may outlive it."""
+        if self._owner == os.getpid():
+            self._ended = True
+            for worker in list(self._busy):
+                worker.stop()
+            self.close()
+
     @contextmanager
     def _worker(self) -> Iterator[_Worker]:
         if self._owner != os.getpid():  # forked (a DataLoader worker): the pipes belong to the parent
             self._owner = os.getpid()
             self._idle = queue.LifoQueue()
+            self._busy = set()
             self._slots = threading.BoundedSemaphore(self.workers)
         with self._slots:
+            if self._ended:
+                raise RuntimeError("the program is ending; no clip is decoded any more")
             worker = self._idle_worker() or _Worker()
+            self._busy.add(worker)
             try:
                 yield worker
             finally:
+                self._busy.discard(worker)
                 if worker.alive and worker.answered < _RECYCLE_AFTER:
                     self._idle.put(worker)
                 else:
@@ -135,8 +169,10 @@ class _Worker:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, request: dict[str, Any]) -> Frames:
+    def ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], npt.NDArray[Any]]:
+        """An answer's facts and its array."""
         path, limit = request["path"], request["timeout"]
+        failed = next(iter(_ERRORS[request["want"]].values()))
         expired = threading.Event()
 
         def expire() -> None:
@@ -149,15 +185,15 @@ class _Worker:
         timer.start()
         complete = False
         try:
-            frames = self._exchange(request)
+            answer = self._exchange(request)
             complete = True
         except (OSError, EOFError) as error:
             if expired.is_set():
-                raise VideoError(f"{path}: decoding took longer than {limit:g} s and was stopped") from error
+                raise failed(f"{path}: decoding took longer than {limit:g} s and was stopped") from error
             code = self._process.wait()
             took = time.monotonic() - began
-            raise VideoError(f"{path}: the decoder crashed after {took:.1f} s (exit code {code})") from error
-        except VideoError:
+            raise failed(f"{path}: the decoder crashed after {took:.1f} s (exit code {code})") from error
+        except failed:
             complete = True
             raise
         finally:
@@ -165,9 +201,9 @@ class _Worker:
             if not complete:  # interrupted half way: what is left in the pipe belongs to no one
                 self.kill()
         self.answered += 1
-        return frames
+        return answer
 
-    def _exchange(self, request: dict[str, Any]) -> Frames:
+    def _exchange(self, request: dict[str, Any]) -> tuple[dict[str, Any], npt.NDArray[Any]]:
         to, back = _pipes(self._process)
         to.write(json.dumps(request).encode() + b"\n")
         to.flush()
@@ -176,17 +212,19 @@ class _Worker:
             raise EOFError("no answer")
         header = json.loads(line)
         if "error" in header:
-            raise VideoError(header["error"])
-        pixels: Pixels = np.empty(header.pop("shape"), dtype=np.uint8)
-        view = memoryview(pixels.data).cast("B")
+            raise _ERRORS[request["want"]][header["kind"]](header["error"])
+        array = np.empty(header.pop("shape"), dtype=header.pop("dtype"))
+        view = memoryview(array.data).cast("B")
         while view:
             received = back.readinto(view)  # type: ignore[attr-defined]  # a BufferedReader has it
             if not received:
                 raise EOFError("answer cut short")
             view = view[received:]
-        times = np.array(header.pop("times"), dtype=np.float64)
-        indices = np.array(header.pop("indices"), dtype=np.int64)
-        return Frames(pixels=pixels, times=times, indices=indices, **header)
+        return header, array
+
+    def stop(self) -> None:
+        """Ends the process under a thread that waits for its answer; the pipes are that thread's to close."""
+        self._process.kill()
 
     def kill(self) -> None:
         self._process.kill()

@@ -7,7 +7,9 @@ cannot open. Both choose by timestamp, through the same timetable.
 from __future__ import annotations
 
 import logging
+import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +25,7 @@ __all__ = ["Frames", "VideoError", "frames_in_memory", "read_frames"]
 logger = logging.getLogger(__name__)
 
 Reader = Literal["decord", "pyav", "memory"]
+Readers = Literal["auto", "decord", "pyav"]
 
 _WORTH_SEEKING = 5.0  # seconds; before that, decoding from the beginning costs less than a bad seek
 
@@ -87,7 +90,12 @@ def frames_in_memory(
 
 
 def read_frames(
-    path: Path, policy: FramePolicy, *, start: float | None = None, end: float | None = None
+    path: Path,
+    policy: FramePolicy,
+    *,
+    start: float | None = None,
+    end: float | None = None,
+    reader: Readers = "auto",
 ) -> Frames:
     """Decodes the frames of a file's segment that the policy asks for, in this process and without a time
     limit.
@@ -99,6 +107,7 @@ def read_frames(
         policy: which frames, and their size.
         start: first second of the segment, from the beginning of the file.
         end: last second of the segment.
+        reader: "decord" or "pyav" alone, to compare them; "auto": decord, and PyAV for what it cannot open.
 
     Raises:
         VideoError: the file is missing, empty, not a video, without pictures, broken, or shorter than
@@ -108,12 +117,15 @@ def read_frames(
         raise VideoError(f"no such file: {path}")
     if path.stat().st_size == 0:
         raise VideoError(f"empty file: {path}")
-    try:
-        return _read_with_decord(path, policy, start, end)
-    except VideoError as error:
-        raise VideoError(f"{path}: {error}") from error
-    except Exception as error:  # decord raises whatever FFmpeg and C++ throw
-        logger.debug("%s: decord cannot read it (%s); PyAV's turn", path, error)
+    if reader != "pyav":
+        try:
+            return _read_with_decord(path, policy, start, end)
+        except VideoError as error:
+            raise VideoError(f"{path}: {error}") from error
+        except Exception as error:  # decord raises whatever FFmpeg and C++ throw
+            if reader == "decord":
+                raise VideoError(f"{path}: decord cannot read it ({error})") from error
+            logger.debug("%s: decord cannot read it (%s); PyAV's turn", path, error)
     try:
         return _read_with_pyav(path, policy, start, end)
     except VideoError as error:
@@ -146,9 +158,7 @@ def _from_zero(starts: Seconds, end: float) -> tuple[Timetable, float]:
 
 
 def _read_with_decord(path: Path, policy: FramePolicy, start: float | None, end: float | None) -> Frames:
-    import decord
-
-    decord.logging.set_level(decord.logging.QUIET)
+    decord = _decord()
     reader = decord.VideoReader(str(path), ctx=decord.cpu(0), num_threads=1)
     try:
         spans = np.asarray(reader.get_frame_timestamp(range(len(reader))), dtype=np.float64)  # (frames, 2)
@@ -160,6 +170,26 @@ def _read_with_decord(path: Path, policy: FramePolicy, start: float | None, end:
     finally:
         del reader  # decord has no close(); the last reference ends the decoder
     return _frames(pixels, choice, table, policy, "decord")
+
+
+@cache
+def _decord() -> Any:
+    """decord for the CPU, without the CUDA libraries that it would load first.
+
+    On import decord2 looks for NVIDIA's packages, which come with torch, and loads all of their libraries
+    into the global namespace: a process then takes 700 MB instead of 37 MB, and if torch comes later, its
+    matrix products end in libnvblas and crash. A module that is None cannot be found.
+    """
+    found = sys.modules.get("nvidia")
+    sys.modules["nvidia"] = None  # type: ignore[assignment]
+    try:
+        import decord
+    finally:
+        del sys.modules["nvidia"]
+        if found is not None:
+            sys.modules["nvidia"] = found
+    decord.logging.set_level(decord.logging.QUIET)
+    return decord
 
 
 # --- PyAV -----------------------------------------------------------------------------------------------

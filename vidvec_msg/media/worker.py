@@ -1,11 +1,12 @@
-"""The decoding process: reads requests, answers with frames, knows neither torch nor the rest of the package.
+"""The decoding process: reads requests, answers with frames or sound, knows no torch and little else of the
+package.
 
 Run as ``python -m vidvec_msg.media.worker`` by :mod:`vidvec_msg.media.limits`, never by hand. A process of
 its own and not a multiprocessing child: it does not import the caller's script, it may be started inside
 DataLoader workers, and killing it disturbs nobody.
 
-On the wire, both ways: one line of JSON; an answer that says ``{"shape": …}`` is followed by that many bytes
-of pixels. Nothing is unpickled.
+On the wire, both ways: one line of JSON; an answer that says ``{"shape": …, "dtype": …}`` is followed by that
+array's bytes. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ import sys
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+import numpy.typing as npt
+
 from vidvec_msg.media.frames import FramePolicy
+from vidvec_msg.media.sound import SoundError, read_sound
 from vidvec_msg.media.video import VideoError, read_frames
 
 _GRACE = 10  # seconds past the limit after which the process ends itself, should its parent be gone
@@ -37,31 +42,41 @@ def answer(request: dict[str, Any], answers: BinaryIO) -> None:
     """Decodes one request and writes its answer."""
     if hasattr(signal, "alarm"):
         signal.alarm(int(request["timeout"]) + _GRACE)  # the kernel ends a decoder that never returns
+    array: npt.NDArray[Any] = np.empty(0, np.uint8)
     try:
-        policy = FramePolicy(**request["policy"])
-        frames = read_frames(Path(request["path"]), policy, start=request["start"], end=request["end"])
-    except VideoError as error:
-        header: dict[str, Any] = {"error": str(error)}
-        pixels = b""
+        header, array = _decoded(request)
+        header |= {"shape": array.shape, "dtype": str(array.dtype)}
+    except (VideoError, SoundError) as error:
+        header = {"error": str(error), "kind": type(error).__name__}
     except Exception as error:
-        header = {"error": f"{request['path']}: {type(error).__name__}: {error}"}
-        pixels = b""
-    else:
+        kind = SoundError if request["want"] == "sound" else VideoError
         header = {
-            "shape": frames.pixels.shape,
-            "times": frames.times.tolist(),
-            "indices": frames.indices.tolist(),
-            "fps": frames.fps,
-            "total_frames": frames.total_frames,
-            "duration": frames.duration,
-            "reader": frames.reader,
+            "error": f"{request['path']}: {type(error).__name__}: {error}",
+            "kind": kind.__name__,
         }
-        pixels = frames.pixels.tobytes()
     answers.write(json.dumps(header).encode() + b"\n")
-    answers.write(pixels)
+    answers.write(array.tobytes())
     answers.flush()
     if hasattr(signal, "alarm"):
         signal.alarm(0)
+
+
+def _decoded(request: dict[str, Any]) -> tuple[dict[str, Any], npt.NDArray[Any]]:
+    """The facts of what was asked for, as JSON holds them, and its array."""
+    path, start, end = Path(request["path"]), request["start"], request["end"]
+    if request["want"] == "sound":
+        sound = read_sound(path, rate=request["rate"], start=start, end=end)
+        return {"rate": sound.rate, "duration": sound.duration, "silent": sound.silent}, sound.samples
+    frames = read_frames(path, FramePolicy(**request["policy"]), start=start, end=end)
+    facts = {
+        "times": frames.times.tolist(),
+        "indices": frames.indices.tolist(),
+        "fps": frames.fps,
+        "total_frames": frames.total_frames,
+        "duration": frames.duration,
+        "reader": frames.reader,
+    }
+    return facts, frames.pixels
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def evaluate(
     exclude_self: bool = False,
     unreachable: Unreachable = "refuse",
     depth: int = 1000,
-    batch_size: int = 32,
+    batch_size: int = 0,
     max_failures: float = 0,
     seed: int = 0,
     pictures: bool = True,
@@ -86,7 +86,7 @@ def evaluate(
         exclude_self: leave a candidate out for the query of the same id (where both sides share items).
         unreachable: "refuse" judgements of items that the collection lacks, or "keep" them as never found.
         depth: ranks that count as retrieved, and the length of the lists in runs/.
-        batch_size: items per call of the embedder.
+        batch_size: items per call of the embedder; 0: 1024 texts, or 32 items of a side with media.
         max_failures: items that may fail: a count, or a share of all items if below 1 (0.01 is 1%).
         seed: of the bootstrap that gives the intervals.
         pictures: show frames of the clips in report.html (they are decoded once more).
@@ -160,7 +160,7 @@ def evaluate_collection(
     exclude_self: bool = False,
     unreachable: Unreachable = "refuse",
     depth: int = 1000,
-    batch_size: int = 32,
+    batch_size: int = 0,
     max_failures: float = 0,
     seed: int = 0,
     pictures: bool = True,

@@ -58,7 +58,7 @@ def index(
     collection: Path | None = None,
     embedder: str | None = None,
     factory: str = "auto",
-    batch_size: int = 32,
+    batch_size: int = 0,
     shard_size: int = 50_000,
     dtype: StoredType = "float32",
     max_failures: float = 0,
@@ -74,7 +74,7 @@ def index(
         collection: folder with corpus.jsonl (any BEIR folder is one).
         embedder: what makes the vectors: a folder, a YAML file, module:Class, or a short form (st:NAME).
         factory: a FAISS factory string such as Flat, HNSW32,Flat or IVF1024,PQ48; "auto" chooses by size.
-        batch_size: items per call of the embedder.
+        batch_size: items per call of the embedder; 0: 1024 texts, or 32 items of a side with media.
         shard_size: items per .npy file; also what memory holds at once.
         dtype: how the vectors in OUT/vectors are stored: "float32" or "float16".
         max_failures: items that may fail: a count, or a share of all items if below 1 (0.01 is 1%).
