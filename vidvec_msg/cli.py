@@ -53,7 +53,7 @@ VERBS: Mapping[str, Verb] = {
     "search": Verb("vidvec_msg.retrieval.search:search", "query an index by text, clip, image or id"),
     "evaluate": Verb("vidvec_msg.retrieval.evaluate:evaluate", "measure an embedder in both directions"),
     "doctor": Verb("vidvec_msg.retrieval.doctor:doctor", "examine an embedder, and audit a collection"),
-    "export": Verb("vidvec_msg.embedders.export:export", "an embedder → a folder that other tools open"),
+    "export": Verb("vidvec_msg.embedders.export.verb:export", "an embedder → a folder that other tools open"),
 }
 
 

@@ -22,8 +22,8 @@ from tiny_omni import LONGEST, OMNI_FAMILIES, OmniFamily, build_tiny_omni
 from vidvec_msg.embedders.adapter import write_adapter
 from vidvec_msg.embedders.check import check_vectors
 from vidvec_msg.embedders.contract import EmbedderCard
+from vidvec_msg.embedders.export.merged import merge_adapters
 from vidvec_msg.embedders.language_model import hidden_state, linear_targets, load_language_model
-from vidvec_msg.embedders.merged import merge_adapters
 from vidvec_msg.embedders.multimodal_llm import MultimodalLLM
 from vidvec_msg.embedders.omni import hears, inputs_of, longest_sound, thinker_config
 from vidvec_msg.embedders.pooling import last_token

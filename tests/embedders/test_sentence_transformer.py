@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 
 from vidvec_msg.embedders.check import check_vectors
 from vidvec_msg.embedders.contract import Embedder, Inspects, Prepares
-from vidvec_msg.embedders.export import export_embedder
+from vidvec_msg.embedders.export.verb import export_embedder
 from vidvec_msg.embedders.multimodal_llm import MultimodalLLM
 from vidvec_msg.embedders.sentence_transformer import SentenceTransformerEmbedder
 from vidvec_msg.errors import ItemError, RefusedRequest

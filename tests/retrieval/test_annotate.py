@@ -15,7 +15,7 @@ from media.clips import grey_frames, write_clip
 from media.spoken import slide, tone, write_talkie
 
 from vidvec_msg.cli import main
-from vidvec_msg.embedders.cascade import Cascade
+from vidvec_msg.embedders.cascade.embedder import Cascade
 from vidvec_msg.embedders.load import load_embedder
 from vidvec_msg.errors import RefusedRequest, TooManyFailures
 from vidvec_msg.formats.collections import Collection, load_side, write_collection

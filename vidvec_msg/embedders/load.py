@@ -58,19 +58,19 @@ def _sentence_transformer() -> Maker:
 
 
 def _dual_encoder() -> Maker:
-    from vidvec_msg.embedders.dual_encoder import DualEncoder
+    from vidvec_msg.embedders.dual.encoder import DualEncoder
 
     return DualEncoder
 
 
 def _videoprism() -> Maker:
-    from vidvec_msg.embedders.videoprism import VideoPrism
+    from vidvec_msg.embedders.dual.videoprism import VideoPrism
 
     return VideoPrism
 
 
 def _openai() -> Maker:
-    from vidvec_msg.embedders.endpoint_embedder import EndpointEmbedder
+    from vidvec_msg.embedders.endpoint.embedder import EndpointEmbedder
 
     return EndpointEmbedder
 
@@ -82,7 +82,7 @@ def _precomputed() -> Maker:
 
 
 def _cascade() -> Maker:
-    from vidvec_msg.embedders.cascade import open_cascade
+    from vidvec_msg.embedders.cascade.embedder import open_cascade
 
     return open_cascade
 

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from vidvec_msg.embedders.recognised_file import Recognised, RecognisedFile
-from vidvec_msg.embedders.recognition import Recognition, has_pictures, has_sound
+from vidvec_msg.embedders.cascade.recognised_file import Recognised, RecognisedFile
+from vidvec_msg.embedders.cascade.recognition import Recognition, has_pictures, has_sound
 from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures
 from vidvec_msg.formats.collections import Side, load_side
 from vidvec_msg.formats.items import Item

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from embedders.embeddings_server import embeddings_server, vector_of
 
-from vidvec_msg.embedders.openai_endpoint import Endpoint, Unfit, read_answer
-from vidvec_msg.embedders.retries import Busy, Mishap
+from vidvec_msg.embedders.endpoint.client import Endpoint, Unfit, read_answer
+from vidvec_msg.embedders.endpoint.retries import Busy, Mishap
 from vidvec_msg.errors import RefusedRequest
 
 KEY = "sk-a-secret-that-nobody-sees"

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from vidvec_msg.embedders.recognised_file import Recognised, RecognisedFile
+from vidvec_msg.embedders.cascade.recognised_file import Recognised, RecognisedFile
 from vidvec_msg.errors import RefusedRequest
 
 ONE = Recognised("said\nand “done”", {"engine": "x", "probability": 0.5, "reason": None})

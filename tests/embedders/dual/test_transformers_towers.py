@@ -10,7 +10,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 from tiny_dual_encoders import build_tiny_dual_encoder
 
-from vidvec_msg.embedders.dual_encoder import DualEncoder
+from vidvec_msg.embedders.dual.encoder import DualEncoder
 from vidvec_msg.errors import RefusedRequest
 
 

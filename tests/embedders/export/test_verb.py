@@ -16,10 +16,10 @@ from sentence_transformers import SentenceTransformer
 from tiny_omni import build_tiny_omni
 
 from vidvec_msg.cli import main
-from vidvec_msg.embedders import sentence_transformers_folder
-from vidvec_msg.embedders.export import export, export_embedder
+from vidvec_msg.embedders.export import sentence_transformers_folder
+from vidvec_msg.embedders.export.merged import merge_adapters
+from vidvec_msg.embedders.export.verb import export, export_embedder
 from vidvec_msg.embedders.load import load_embedder
-from vidvec_msg.embedders.merged import merge_adapters
 from vidvec_msg.embedders.multimodal_llm import MultimodalLLM
 from vidvec_msg.embedders.prompts import PROMPTS
 from vidvec_msg.embedders.saved import save_embedder

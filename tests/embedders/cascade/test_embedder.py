@@ -9,8 +9,8 @@ from fakes import KEYWORDS, KeywordEmbedder
 from media.clips import grey_frames, write_clip
 from media.spoken import tone, write_talkie
 
-from vidvec_msg.embedders import cascade as module
-from vidvec_msg.embedders.cascade import PLACEHOLDER, Cascade, open_cascade
+from vidvec_msg.embedders.cascade import embedder as module
+from vidvec_msg.embedders.cascade.embedder import PLACEHOLDER, Cascade, open_cascade
 from vidvec_msg.embedders.check import check_vectors
 from vidvec_msg.embedders.contract import Embedder, EmbedderCard
 from vidvec_msg.embedders.load import load_embedder

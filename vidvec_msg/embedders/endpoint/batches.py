@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from vidvec_msg.embedders.contract import Vectors
-from vidvec_msg.embedders.openai_endpoint import Endpoint, Reply, Unfit
-from vidvec_msg.embedders.retries import GaveUp, Retrying, Stopped
+from vidvec_msg.embedders.endpoint.client import Endpoint, Reply, Unfit
+from vidvec_msg.embedders.endpoint.retries import GaveUp, Retrying, Stopped
 from vidvec_msg.errors import JobFailed, RefusedRequest
 
 log = logging.getLogger(__name__)

@@ -11,12 +11,12 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from vidvec_msg.embedders import sentence_transformers_folder, transformers_folder
 from vidvec_msg.embedders.contract import EmbedderCard, Vectors
-from vidvec_msg.embedders.export_readme import readme
-from vidvec_msg.embedders.item_template import PROBES, fits
+from vidvec_msg.embedders.export import sentence_transformers_folder, transformers_folder
+from vidvec_msg.embedders.export.item_template import PROBES, fits
+from vidvec_msg.embedders.export.merged import merge_adapters
+from vidvec_msg.embedders.export.readme import readme
 from vidvec_msg.embedders.load import load_embedder
-from vidvec_msg.embedders.merged import merge_adapters
 from vidvec_msg.embedders.multimodal_llm import MultimodalLLM
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item, Modality

@@ -12,12 +12,12 @@ import torch
 
 from vidvec_msg.embedders.backbone import choose_device, choose_dtype, quiet_progress
 from vidvec_msg.embedders.contract import EmbedderCard
-from vidvec_msg.embedders.dual_encoder import check_two_tower_options
+from vidvec_msg.embedders.dual.encoder import check_two_tower_options
+from vidvec_msg.embedders.dual.role_templates import prompts_on_card, text_templates
+from vidvec_msg.embedders.dual.transformers_towers import refuse_missing_weights
+from vidvec_msg.embedders.dual.two_towers import TwoTowerEmbedder
 from vidvec_msg.embedders.models import local_folder, resolve_model, weights_digest
 from vidvec_msg.embedders.reading import ClipReader
-from vidvec_msg.embedders.role_templates import prompts_on_card, text_templates
-from vidvec_msg.embedders.transformers_towers import refuse_missing_weights
-from vidvec_msg.embedders.two_towers import TwoTowerEmbedder
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Pixels
 from vidvec_msg.media.frames import FramePolicy

@@ -14,7 +14,7 @@ from tiny_dual_encoders import PATCH, SIDE, build_tiny_dual_encoder, build_tiny_
 from vidvec_msg import load_embedder
 from vidvec_msg.embedders.check import check_vectors
 from vidvec_msg.embedders.contract import Embedder, Inspects, Prepares
-from vidvec_msg.embedders.dual_encoder import DualEncoder
+from vidvec_msg.embedders.dual.encoder import DualEncoder
 from vidvec_msg.errors import ItemError, RefusedRequest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.media.frames import FramePolicy

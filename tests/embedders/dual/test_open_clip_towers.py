@@ -13,7 +13,7 @@ from embedders.conftest import least_cosine, noise
 from tiny_dual_encoders import build_tiny_open_clip, open_clip_config
 
 from vidvec_msg import load_embedder
-from vidvec_msg.embedders.dual_encoder import DualEncoder
+from vidvec_msg.embedders.dual.encoder import DualEncoder
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item
 

@@ -16,7 +16,7 @@ from tiny_dual_encoders import PRISM_FRAMES, build_tiny_dual_encoder
 from vidvec_msg import load_embedder
 from vidvec_msg.embedders.check import check_vectors
 from vidvec_msg.embedders.contract import Embedder, Inspects, Prepares
-from vidvec_msg.embedders.videoprism import VideoPrism
+from vidvec_msg.embedders.dual.videoprism import VideoPrism
 from vidvec_msg.errors import ItemError, RefusedRequest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.media.frames import FramePolicy

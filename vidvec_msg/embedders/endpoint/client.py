@@ -1,7 +1,7 @@
 """One request to an OpenAI-compatible embeddings endpoint, by the official client.
 
 Here is what an answer means: vectors in the order of the texts, or one of four errors. Whether and when a
-request is sent again is :mod:`vidvec_msg.embedders.retries`' matter.
+request is sent again is :mod:`vidvec_msg.embedders.endpoint.retries`' matter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from vidvec_msg.embedders.contract import Vectors
-from vidvec_msg.embedders.retries import Busy, Mishap, retry_after
+from vidvec_msg.embedders.endpoint.retries import Busy, Mishap, retry_after
 from vidvec_msg.errors import RefusedRequest
 
 log = logging.getLogger(__name__)

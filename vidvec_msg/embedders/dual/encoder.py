@@ -10,15 +10,15 @@ import numpy as np
 
 from vidvec_msg.embedders.backbone import DTYPES, choose_device
 from vidvec_msg.embedders.contract import EmbedderCard
-from vidvec_msg.embedders.frame_pooling import FRAME_POOLING_KERNELS, FRAME_POOLINGS, FramePooling
-from vidvec_msg.embedders.open_clip_towers import OpenClipTowers, is_open_clip
-from vidvec_msg.embedders.reading import ClipReader
-from vidvec_msg.embedders.role_templates import prompts_on_card, text_templates
-from vidvec_msg.embedders.transformers_towers import TransformersTowers
-from vidvec_msg.embedders.two_towers import (
+from vidvec_msg.embedders.dual.frame_pooling import FRAME_POOLING_KERNELS, FRAME_POOLINGS, FramePooling
+from vidvec_msg.embedders.dual.open_clip_towers import OpenClipTowers, is_open_clip
+from vidvec_msg.embedders.dual.role_templates import prompts_on_card, text_templates
+from vidvec_msg.embedders.dual.transformers_towers import TransformersTowers
+from vidvec_msg.embedders.dual.two_towers import (
     TwoTowerEmbedder,
     halved_if_out_of_memory,
 )
+from vidvec_msg.embedders.reading import ClipReader
 from vidvec_msg.formats.items import Pixels
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.media.limits import shared_pool

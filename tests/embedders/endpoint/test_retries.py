@@ -6,8 +6,8 @@ from email.utils import formatdate
 
 import pytest
 
-from vidvec_msg.embedders import retries
-from vidvec_msg.embedders.retries import Busy, GaveUp, Mishap, Retrying, Stopped, retry_after
+from vidvec_msg.embedders.endpoint import retries
+from vidvec_msg.embedders.endpoint.retries import Busy, GaveUp, Mishap, Retrying, Stopped, retry_after
 
 
 def sender(*outcomes):

@@ -10,11 +10,11 @@ from typing import Any
 import yaml
 
 from vidvec_msg.embedders.contract import EmbedderCard
-from vidvec_msg.embedders.item_template import Wording, unserved, words_of
+from vidvec_msg.embedders.export.item_template import Wording, unserved, words_of
+from vidvec_msg.embedders.export.transformers_folder import settings_of, spec_of
 from vidvec_msg.embedders.multimodal_llm import MultimodalLLM
 from vidvec_msg.embedders.pooling import FINAL
 from vidvec_msg.embedders.sentence_transformers_media import without_sampling
-from vidvec_msg.embedders.transformers_folder import settings_of, spec_of
 from vidvec_msg.embedders.visuals import temporal_patch
 from vidvec_msg.formats.items import Modality
 
@@ -31,7 +31,7 @@ def readme(embedder: MultimodalLLM, folder: str, *, to: str, cosines: Mapping[Mo
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     pages = Environment(
-        loader=PackageLoader("vidvec_msg.embedders"),
+        loader=PackageLoader("vidvec_msg.embedders.export"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

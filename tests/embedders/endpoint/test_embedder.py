@@ -16,7 +16,7 @@ import pytest
 from embedders.embeddings_server import TROUBLES, embeddings_server, vector_of
 
 from vidvec_msg import load_embedder
-from vidvec_msg.embedders.endpoint_embedder import EndpointEmbedder
+from vidvec_msg.embedders.endpoint.embedder import EndpointEmbedder
 from vidvec_msg.errors import ItemError, JobFailed, RefusedRequest
 from vidvec_msg.formats.items import Item
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from vidvec_msg.embedders.cascade.recognised_file import Recognised, RecognisedFile
 from vidvec_msg.embedders.reading import clip_of, image_of
-from vidvec_msg.embedders.recognised_file import Recognised, RecognisedFile
 from vidvec_msg.formats.items import Item, item_digest
 from vidvec_msg.media.limits import DecodePool
 from vidvec_msg.media.screen_text import ScreenTextReader

@@ -17,10 +17,10 @@ import numpy as np
 from vidvec_msg.embedders.check import unit_vectors, warn_if_collapsed
 from vidvec_msg.embedders.clip_text import clip_fields, words_of_clip
 from vidvec_msg.embedders.contract import ROLES, EmbedderCard, Role, Vectors
-from vidvec_msg.embedders.endpoint_batches import Call, EndpointBatches, Usage
-from vidvec_msg.embedders.openai_endpoint import Encoding, Endpoint
-from vidvec_msg.embedders.retries import Retrying
-from vidvec_msg.embedders.vector_cache import VectorCache, user_cache
+from vidvec_msg.embedders.endpoint.batches import Call, EndpointBatches, Usage
+from vidvec_msg.embedders.endpoint.client import Encoding, Endpoint
+from vidvec_msg.embedders.endpoint.retries import Retrying
+from vidvec_msg.embedders.endpoint.vector_cache import VectorCache, user_cache
 from vidvec_msg.errors import Failure, ItemError
 from vidvec_msg.formats.items import Item
 

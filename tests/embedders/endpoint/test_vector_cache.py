@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vidvec_msg.embedders.vector_cache import VectorCache, user_cache
+from vidvec_msg.embedders.endpoint.vector_cache import VectorCache, user_cache
 from vidvec_msg.errors import RefusedRequest
 
 ABOUT = {"model": "m", "base_url": "http://localhost/v1", "dimensions": 0}

@@ -13,7 +13,13 @@ import numpy as np
 from vidvec_msg.embedders.backbone import quiet_progress
 from vidvec_msg.embedders.chat import Chat
 from vidvec_msg.embedders.contract import Vectors
-from vidvec_msg.embedders.item_template import Wording, check_template, item_template, unserved, words_of
+from vidvec_msg.embedders.export.item_template import (
+    Wording,
+    check_template,
+    item_template,
+    unserved,
+    words_of,
+)
 from vidvec_msg.embedders.multimodal_llm import MultimodalLLM
 from vidvec_msg.embedders.pooling import FINAL
 from vidvec_msg.embedders.sentence_transformers_media import UNCUT, as_video, for_clip, without_sampling

@@ -13,11 +13,11 @@ from urllib.parse import quote
 
 import numpy as np
 
+from vidvec_msg.embedders.cascade.recognised_file import RecognisedFile
+from vidvec_msg.embedders.cascade.recognition import Recognition, has_pictures, has_sound
 from vidvec_msg.embedders.contract import ROLES, Embedder, EmbedderCard, Inspection, Inspects, Role, Vectors
 from vidvec_msg.embedders.convert import convert
-from vidvec_msg.embedders.recognised_file import RecognisedFile
-from vidvec_msg.embedders.recognition import Recognition, has_pictures, has_sound
-from vidvec_msg.embedders.vector_cache import user_cache
+from vidvec_msg.embedders.endpoint.vector_cache import user_cache
 from vidvec_msg.errors import Failure, ItemError, RefusedRequest, did_you_mean
 from vidvec_msg.formats.items import Item, Modality
 from vidvec_msg.media.limits import shared_pool

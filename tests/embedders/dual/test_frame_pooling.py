@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vidvec_msg.embedders.frame_pooling import FRAME_POOLING_KERNELS, FRAME_POOLINGS
+from vidvec_msg.embedders.dual.frame_pooling import FRAME_POOLING_KERNELS, FRAME_POOLINGS
 
 # two clips: frames (3, 4) and (0, 2); frame (6, 8)
 FEATURES = np.array([[3, 4], [0, 2], [6, 8]], dtype=np.float32)

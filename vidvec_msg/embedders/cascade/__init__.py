@@ -1,0 +1,1 @@
+"""Clips by what is said and written in them, then any text embedder (`cascade:`)."""

@@ -1,0 +1,1 @@
+"""Dual encoders: two towers that end in one space (`clip:`, `videoprism:`)."""

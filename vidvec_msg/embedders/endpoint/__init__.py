@@ -1,0 +1,1 @@
+"""An embeddings endpoint that speaks OpenAI's protocol: requests, retries, cache."""

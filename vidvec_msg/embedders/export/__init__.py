@@ -1,0 +1,1 @@
+"""The way out: an embedder as a sentence-transformers or transformers folder."""
