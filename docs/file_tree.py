@@ -19,7 +19,10 @@ COLUMN = 31
 OTHERS = [
     ("train.py", "front door: python train.py fit --config configs/NAME.yaml"),
     ("train/", "programs of training"),
-    ("retrieval/", "programs: embed_corpus, build_index, search_index, evaluate_embedder"),
+    (
+        "retrieval/",
+        "programs: annotate_corpus, embed_corpus, build_index, search_index, evaluate_embedder, …",
+    ),
     ("configs/", "YAML, one folder per job, with measured cost"),
     ("docs/", "a page per verb"),
     ("tests/", "mirrors vidvec_msg/"),

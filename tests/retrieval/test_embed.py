@@ -551,3 +551,21 @@ def test_a_recorded_embedder_is_found_from_any_folder(
     (tmp_path / "e.yaml").write_text("class_path: fakes.KeywordEmbedder\n")
     out = embed(collection_of(tmp_path / "c"), "e.yaml", tmp_path / "v")
     assert json.loads((out / "manifest.json").read_text())["embedder"] == f"{tmp_path}/e.yaml"
+
+
+class Telling(KeywordEmbedder):
+    """Counts, as embedders of clips do."""
+
+    @property
+    def tally(self) -> str:
+        return f"{len(self.encoded)} things"
+
+
+@pytest.mark.parametrize(
+    ("embedder", "told"), [(Telling(), ["keywords was given so far: 3 things"]), (KeywordEmbedder(), [])]
+)
+def test_what_the_model_was_given_is_told_at_the_end(tmp_path, caplog, embedder, told):
+    caplog.set_level("INFO", logger="vidvec_msg")
+    items = [Item(f"i{row}", text=word) for row, word in enumerate(("apple", "dog", "forest"))]
+    embed_items(items, embedder, role="document", out=tmp_path / "v")
+    assert [record.message for record in caplog.records if "given so far" in record.message] == told

@@ -190,3 +190,13 @@ class Prepares(Protocol):
         or their frames stay in memory.
         """
         ...
+
+
+@runtime_checkable
+class Tallies(Protocol):
+    """An embedder that adds up what its model was given."""
+
+    @property
+    def tally(self) -> object:
+        """Since the embedder was made; its ``str`` is one line for a log, empty if nothing is to tell."""
+        ...

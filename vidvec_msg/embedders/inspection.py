@@ -38,6 +38,21 @@ class Tally:
     soundless: int = 0
     cut_sounds: int = 0
 
+    def __str__(self) -> str:
+        """One line; empty if the model saw and heard nothing."""
+        parts = []
+        if self.clips:
+            frames = f"{self.frames_used:,} of {self.frames_asked:,} frames asked for"
+            parts.append(f"{self.clips:,} clips ({frames})")
+        if self.visual_tokens:
+            parts.append(f"{self.visual_tokens:,} visual tokens")
+        if self.heard or self.silent or self.soundless:
+            parts.append(
+                f"{self.heard:,} sounds heard ({self.cut_sounds:,} cut), {self.silent:,} clips silent, "
+                f"{self.soundless:,} without a sound track"
+            )
+        return ", ".join(parts)
+
     def add(
         self, turns: Sequence[Turn], input_ids: Tensor, *, policy: FramePolicy, visual_ids: Sequence[int]
     ) -> None:

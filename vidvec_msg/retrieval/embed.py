@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from vidvec_msg.embedders.check import check_vectors
-from vidvec_msg.embedders.contract import ROLES, Embedder, Prepares, Role, Vectors
+from vidvec_msg.embedders.contract import ROLES, Embedder, Prepares, Role, Tallies, Vectors
 from vidvec_msg.embedders.load import SHORT_FORMS, load_embedder
 from vidvec_msg.embedders.models import TINYWORLD
 from vidvec_msg.errors import Failure, ItemError, JobFailed, Problems, RefusedRequest, TooManyFailures
@@ -172,6 +172,8 @@ def embed_items(
                 "versions": software_versions(),
             }
             writer.finish(items, manifest)
+        if isinstance(embedder, Tallies) and (told := str(embedder.tally)):
+            log.info("%s was given so far: %s", embedder.card.name, told)
     return _opened(out, allowed)
 
 
