@@ -47,7 +47,9 @@ VERBS: Mapping[str, Verb] = {
     "fit": Verb("vidvec_msg.train.fit:main", "train an adapter on text pairs", takes_argv=True),
     "validate": Verb("vidvec_msg.train.fit:main", "retrieval of a checkpoint, both ways", takes_argv=True),
     "preview": Verb("vidvec_msg.train.preview:main", "a fit's first batch, to the letter", takes_argv=True),
-    "annotate": Verb("vidvec_msg.retrieval.annotate:annotate", "speech, on-screen text → fields of its rows"),
+    "annotate": Verb(
+        "vidvec_msg.retrieval.annotate:annotate", "words that clips say and show → the collection"
+    ),
     "embed": Verb("vidvec_msg.retrieval.embed:embed", "one side of a collection → a folder of vectors"),
     "index": Verb("vidvec_msg.retrieval.index:index", "vectors or a collection → a FAISS index folder"),
     "search": Verb("vidvec_msg.retrieval.search:search", "query an index by text, clip, image or id"),

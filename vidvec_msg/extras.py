@@ -13,6 +13,7 @@ EXTRAS = {
     "deepspeed": "deepspeed",
     "open_clip": "open_clip",
     "rapidocr": "ocr",
+    "onnxruntime": "ocr",
     "faster_whisper": "asr",
     "mteb": "mteb",
 }

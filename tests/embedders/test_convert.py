@@ -39,7 +39,9 @@ def test_values(text, wanted, value):
         ("x", float, "'x' is not a number"),
         ("x", float | None, "'x' is not a number"),
         ("2", bool, "neither true nor false"),
-        ("x", Literal["a", "b"], "'x' is not one of a, b"),
+        ("x", Literal["a", "b"], "'x' is not one of a, b$"),
+        ("x", float | Literal["uniform"], "'x' is not one of uniform, nor a number$"),
+        ("x", int | Literal["a"] | None, "'x' is not one of a, nor a whole number$"),
     ],
 )
 def test_texts_that_are_no_values(text, wanted, reason):

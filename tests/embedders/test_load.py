@@ -108,6 +108,8 @@ def test_yaml_that_is_wrong(tmp_path, content, reason):
         ("fakes:KEYWORDS", "it has no `card`"),
         ("mllm:x?layer", "no model 'x?layer'"),
         ("mllm:x?layer=1&fps", "option 'fps' is not of the form key=value"),
+        ("st:x?fps", "There is no folder of that name here."),
+        ("mllm:x?layer=1&layer=2", "option 'layer' is given twice"),
         ("", "no embedder ''"),
     ],
 )

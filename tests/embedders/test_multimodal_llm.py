@@ -1,7 +1,9 @@
 """The embedder on tiny real models: the same vector in any batch, bad items named, every option felt."""
 
 import threading
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -520,6 +522,27 @@ def test_a_text_model_decodes_nothing_ahead(llm, clip_file, monkeypatch):
     monkeypatch.setattr(embedder._reader.clips.pool, "read", lambda *_, **__: pytest.fail("decoded"))
     embedder.prepare([Item("clip", video=clip_file)])
     assert not embedder._reader.clips._begun
+
+
+def test_threads_that_share_an_embedder_take_turns(llm, texts, monkeypatch):
+    """A layer is read with the blocks behind it taken out: two at once left the model without them."""
+    embedder, running, most = llm(layer=2, batch_size=1), [], []
+    plain, run = embedder.encode(texts, role="query"), embedder._forward
+
+    def slowly(turns):
+        running.append(turns)
+        most.append(len(running))
+        time.sleep(0.01)
+        running.remove(turns)
+        return run(turns)
+
+    monkeypatch.setattr(embedder, "_forward", slowly)
+    with ThreadPoolExecutor(2) as threads:
+        for vectors in threads.map(lambda _: embedder.encode(texts, role="query"), range(2)):
+            np.testing.assert_array_equal(vectors, plain)
+    assert len(most) == 2 * len(texts)
+    assert max(most) == 1
+    assert embedder.backbone.blocks == 3
 
 
 def test_prepared_items_get_the_same_bytes(llm, clip_file, texts):

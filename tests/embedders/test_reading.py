@@ -219,10 +219,36 @@ for item in clips * 1000:
 """
 
 
+LISTENING = """
+import sys, time, wave
+from pathlib import Path
+from vidvec_msg.embedders.hearing import Listener
+from vidvec_msg.formats.items import Item
+from vidvec_msg.media.limits import DecodePool
+
+path = Path(sys.argv[1]).with_suffix(".wav")
+with wave.open(str(path), "wb") as file:
+    file.setparams((1, 2, 16000, 0, "NONE", ""))
+    file.writeframes(bytes(range(256)) * 125)
+pool = DecodePool(workers=2, timeout=100)
+items = [Item(str(n), audio=path) for n in range(5000)]
+heard = Listener(pool, 16000, float("inf"), to_clips=False).each(items)
+next(heard)()
+while pool._idle.qsize() < 2:  # what may be read ahead is read
+    time.sleep(0.001)
+workers = [worker._process for worker in pool._idle.queue]
+print(*(worker.pid for worker in workers), flush=True)
+sys.stdin.readline()
+for sound in heard:
+    sound()
+"""
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="stops a process with a POSIX signal")
-def test_ctrl_c_while_decoders_hang_ends_the_program_and_its_processes(clips):
+@pytest.mark.parametrize("program", [INTERRUPTED, LISTENING], ids=["frames", "sound"])
+def test_ctrl_c_while_decoders_hang_ends_the_program_and_its_processes(clips, program):
     job = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, *(str(item.video) for item in clips)],
+        [sys.executable, "-c", program, *(str(item.video) for item in clips)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -252,3 +278,16 @@ def _runs(pid: int) -> bool:
         return False
     state = Path(f"/proc/{pid}/stat")
     return not (state.is_file() and state.read_text().rsplit(") ", 1)[1].startswith("Z"))
+
+
+def test_a_file_that_is_replaced_is_another_clip(tmp_path):
+    """Its old frames may have been prepared, and never asked for, before an interruption."""
+    path = write_clip(tmp_path / "clip.mp4", grey_frames(20))
+    pool = DecodePool(workers=1, timeout=60)
+    reader = ClipReader(POLICY, pool)
+    reader.prepare([Item("c", video=path)])
+    with reader._changed:
+        assert reader._changed.wait_for(lambda: all(clip.done for clip in reader._begun.values()), 30)
+    write_clip(path, grey_frames(10))
+    assert reader.clip_of(Item("c", video=path)).duration == pytest.approx(1.0)
+    pool.close()

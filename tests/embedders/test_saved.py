@@ -98,6 +98,21 @@ def test_a_moved_folder_keeps_its_fingerprint(saved, copy):
     assert load_saved(copy).card.fingerprint == saved[2].fingerprint
 
 
+def test_a_base_model_in_a_relative_folder(saved, llm, tiny, tmp_path, monkeypatch):
+    """The folder opens from other working folders; where the base model went, the way out is named."""
+    base = shutil.copytree(tiny(), tmp_path / "models" / "base")
+    monkeypatch.chdir(tmp_path)
+    card = dataclasses.replace(llm().card, base_model="models/base")
+    assert save_embedder(tmp_path / "e", model=saved[1], card=card).base_model == str(base)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    assert load_saved(tmp_path / "e").card.fingerprint == saved[2].fingerprint
+    base.rename(tmp_path / "moved")
+    with pytest.raises(RefusedRequest, match=r"its base model is not here\. (.|\n)*: \S+/e\?model=FOLDER"):
+        load_saved(tmp_path / "e")
+    assert load_saved(tmp_path / "e", model=tmp_path / "moved").card.fingerprint == saved[2].fingerprint
+
+
 def test_clips_go_through_the_adapter_too(saved, llm, mixed):
     clips = [item for item in mixed if item.modality == "video"]
     assert (

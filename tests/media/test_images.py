@@ -14,7 +14,9 @@ def corner():
 
 def test_read(tmp_path, corner):
     Image.fromarray(corner).save(tmp_path / "a.png")
-    np.testing.assert_array_equal(read_image(tmp_path / "a.png"), corner)
+    read = read_image(tmp_path / "a.png")
+    np.testing.assert_array_equal(read, corner)
+    assert read.flags.writeable  # else torch warns
 
 
 def test_exif_orientation_is_applied(tmp_path, corner):

@@ -271,6 +271,8 @@ def test_one_process_at_a_time(tmp_path, looked):
             {"ocr": True, "language": "en"},
             "language is 'en', and there is no --asr MODEL that it could be for",
         ),
+        ({"asr": "tiny", "ocr_frames": 8}, "ocr_frames is 8, and there is no --ocr that it could be for"),
+        ({"ocr": True, "asr_engine": "transformers"}, "there is no --asr MODEL that it could be for"),
         ({"ocr": True, "max_failures": 1.5}, "max_failures is 1.5; it must be a count"),
         ({"ocr": True, "ocr_frames": 0}, "cannot annotate: ocr: frames must be at least 1"),
         ({"ocr": True, "ocr_max_pixels": -1}, "cannot annotate: max_pixels must be 0"),

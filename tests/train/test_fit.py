@@ -124,6 +124,15 @@ def test_validate_measures_a_checkpoint_and_writes_nothing(
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
+def test_validate_without_anything_to_measure_is_refused(run: Path, tmp_path: Path) -> None:
+    content = yaml.safe_load((run / "config.yaml").read_text())
+    content["trainer"]["callbacks"] = content["data"]["validation"] = None
+    content["data"]["validation_fraction"] = 0.0
+    (tmp_path / "bare.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(RefusedRequest, match=r"there is nothing to measure: give pairs \(--data\.validation"):
+        main(["validate", "--config", str(tmp_path / "bare.yaml"), "--ckpt_path", "last"])
+
+
 def test_an_option_wins_over_the_file(config: Path, tmp_path: Path) -> None:
     words = [
         "fit",

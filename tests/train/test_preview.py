@@ -70,6 +70,9 @@ def test_it_counts_lengths_cuts_padding_and_cells(config: Path, capsys: pytest.C
     assert "4.0 negatives per anchor; 4 cells share a text or a group (further positives), 4 of 4" in told
     masked = shown(capsys, "--config", str(config), "--show", "0", "--model.loss.shared", "masked")
     assert "4 cells share a text or a group (masked)" in masked
+    wrapped = ("Matryoshka", "--model.loss.dims", "[16]", "--model.loss.loss", "InfoNCE")
+    options = ("--model.loss", *wrapped, "--model.loss.loss.shared", "masked")
+    assert "(masked)" in shown(capsys, "--config", str(config), "--show", "0", *options)
 
 
 def test_ranks_share_the_batch(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

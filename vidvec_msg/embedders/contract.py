@@ -21,6 +21,7 @@ from vidvec_msg.runs import digest_of
 Role = Literal["query", "document"]
 ROLES: tuple[Role, ...] = get_args(Role)
 CARD_FILE = "embedder.json"  # the card in an embedder folder; written last
+EXPORT_FILE = "export.json"  # says what an exported model folder was made for; written last
 Vectors = npt.NDArray[np.float32]
 
 

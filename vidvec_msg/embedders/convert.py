@@ -8,6 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 _TRUE = {"true", "yes", "1", "on"}
 _FALSE = {"false", "no", "0", "off"}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
 def convert(text: str, wanted: Any) -> Any:
@@ -32,8 +33,7 @@ def convert(text: str, wanted: Any) -> Any:
         try:
             return wanted(text)
         except ValueError:
-            kind = "a whole number" if wanted is int else "a number"
-            raise ValueError(f"{text!r} is not {kind}") from None
+            raise ValueError(f"{text!r} is not {_KINDS[wanted]}") from None
     if wanted is Path:
         return Path(text)
     return text
@@ -64,4 +64,10 @@ def _member(text: str, members: tuple[Any, ...]) -> Any:
             if len(rest) == 1:
                 raise
     literals = [member for member in rest if get_origin(member) is Literal]
-    return convert(text, literals[0]) if literals and str not in rest else text
+    if not literals or str in rest:
+        return text
+    try:
+        return convert(text, literals[0])
+    except ValueError as error:
+        others = "".join(f", nor {_KINDS[member]}" for member in simple)
+        raise ValueError(f"{error}{others}") from None

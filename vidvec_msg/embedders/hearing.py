@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Literal
 
 from vidvec_msg.formats.items import Item
@@ -60,13 +62,33 @@ class Listener:
             yield from (partial(self.of, item) for item in items)
             return
         waiting: deque[Future[Heard | None]] = deque()
-        with ThreadPoolExecutor(self.pool.workers) as threads:
+        tasks: SimpleQueue[tuple[Future[Heard | None], Item] | None] = SimpleQueue()
+        # daemons, unlike an executor's threads: Ctrl-C does not wait for a decoder that hangs
+        for _ in range(self.pool.workers):
+            Thread(target=self._work, args=(tasks,), daemon=True, name="listen ahead").start()
+        try:
             for item in items:
-                waiting.append(threads.submit(self.of, item))
+                waiting.append(Future())
+                tasks.put((waiting[-1], item))
                 if len(waiting) > 2 * self.pool.workers:
                     yield waiting.popleft().result
             while waiting:
                 yield waiting.popleft().result
+        finally:
+            for future in waiting:  # of a caller that went away
+                future.cancel()
+            for _ in range(self.pool.workers):
+                tasks.put(None)
+
+    def _work(self, tasks: SimpleQueue[tuple[Future[Heard | None], Item] | None]) -> None:
+        while (task := tasks.get()) is not None:
+            future, item = task
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(self.of(item))
+            except BaseException as error:  # raised where the sound is asked for
+                future.set_exception(error)
 
     def of(self, item: Item) -> Heard | None:
         """The sound of any item; None for what is not listened to.

@@ -15,10 +15,11 @@ from urllib.parse import unquote
 
 import yaml
 
-from vidvec_msg.embedders.contract import CARD_FILE, Embedder, EmbedderCard
+from vidvec_msg.embedders.contract import CARD_FILE, EXPORT_FILE, Embedder, EmbedderCard
 from vidvec_msg.embedders.convert import convert
 from vidvec_msg.embedders.models import TINYWORLD, resolve_model
 from vidvec_msg.errors import Problems, RefusedRequest, did_you_mean, nearest
+from vidvec_msg.runs import read_json
 
 Maker = Callable[..., Any]
 
@@ -150,6 +151,7 @@ def _plan(name: str) -> Plan:
         fetch, what = SHORT_FORMS[form]
         if not rest:
             raise RefusedRequest(f"embedder {name!r}: {form}: is followed by {what}")
+        _refuse_other_export(form, Path(rest).expanduser())
         defaults = _tinyworld_defaults() if (form, rest) == ("mllm", TINYWORLD) else {}
         return Plan(fetch(), arguments=(rest,), defaults=defaults)
     path = Path(name).expanduser()
@@ -180,6 +182,8 @@ def _folder(path: Path) -> Plan:
         return Plan(load_saved, signed=_multimodal_llm(), arguments=(path,))
     if (path / "adapter_config.json").is_file():
         hint = f"it is an adapter without its card; use it as mllm:BASE_MODEL?adapter={path}"
+    elif (path / EXPORT_FILE).is_file() and not (path / "modules.json").is_file():
+        hint = f"it was exported for transformers; its README.md holds the spec that opens it (mllm:{path}?…)"
     elif (path / "modules.json").is_file():
         hint = f"it is a sentence-transformers model; use st:{path}"
     elif (path / "config.json").is_file() or (path / "open_clip_config.json").is_file():
@@ -191,6 +195,24 @@ def _folder(path: Path) -> Plan:
     else:
         hint = f"accepted are {ACCEPTED}"
     raise RefusedRequest(f"folder {path} holds no {CARD_FILE}: {hint}")
+
+
+def _refuse_other_export(form: str, folder: Path) -> None:
+    """An exported folder opens as what it was made for; opened otherwise it words items otherwise, and gives
+    other vectors without a word."""
+    if form not in ("mllm", "st") or not (folder / EXPORT_FILE).is_file():
+        return
+    to = read_json(folder / EXPORT_FILE, what="export", made_by="vidvec-msg export").get("to")
+    if form == "mllm" and to == "sentence-transformers":
+        raise RefusedRequest(
+            f"{folder} was exported for sentence-transformers, and its chat template holds the prompt "
+            f"already; use st:{folder}, or export with --to transformers"
+        )
+    if form == "st" and to == "transformers":
+        raise RefusedRequest(
+            f"{folder} was exported for transformers, without its prompt and read-out; its README.md holds "
+            "the spec that opens it (mllm:…), or export with --to sentence-transformers"
+        )
 
 
 def _form_of_checkpoint(folder: Path) -> str:
@@ -267,6 +289,8 @@ def _split_options(spec: str) -> tuple[str, dict[str, str]]:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise RefusedRequest(f"embedder {spec!r}: option {pair!r} is not of the form key=value")
+        if unquote(key) in options:
+            raise RefusedRequest(f"embedder {spec!r}: option {unquote(key)!r} is given twice")
         options[unquote(key)] = unquote(value)
     return name, options
 

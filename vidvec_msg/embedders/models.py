@@ -72,24 +72,29 @@ def resolve_model(name: str) -> str:
     return name
 
 
-def local_folder(model: str, *, revision: str | None = None) -> Path | None:
-    """The folder that holds a model's files: itself, or the hub cache's snapshot; None if it is not there."""
-    if Path(model).is_dir():
-        return Path(model)
+def local_folder(model: str, *, revision: str | None = None, file: str = "config.json") -> Path | None:
+    """The folder that holds a model's files: itself, or the hub cache's snapshot, which is found by a file
+    at its top; None if it is not there."""
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return folder
     from transformers.utils import cached_file
 
-    found = cached_file(
-        model,
-        "config.json",
-        revision=revision,
-        local_files_only=True,
-        _raise_exceptions_for_missing_entries=False,
-    )
+    try:
+        found = cached_file(
+            model,
+            file,
+            revision=revision,
+            local_files_only=True,
+            _raise_exceptions_for_missing_entries=False,
+        )
+    except OSError:  # no name that the hub could have
+        return None
     return Path(found).parent if found else None
 
 
 def remote_code_refusal(
-    model: str, error: Exception, *, revision: str | None = None, trusted: bool = False
+    model: str, error: Exception, *, revision: str | None = None, trusted: bool = False, form: str = "mllm"
 ) -> RefusedRequest | None:
     """The refusal of a model that brings its own Python files; None if it failed for another reason.
 
@@ -98,13 +103,14 @@ def remote_code_refusal(
         error: of ``from_pretrained``.
         revision: commit of a hub model.
         trusted: whether the files were allowed to run.
+        form: the short form of the spec that allows it.
     """
     if trusted or not ("trust_remote_code" in str(error) or _is_foreign(model, revision)):
         return None
     return RefusedRequest(
         f"model {model!r} needs Python files that come with its checkpoint (auto_map in its config.json). "
         "They are not run unless you say so: read them, then give trust_remote_code=true, in a spec "
-        f"`mllm:{model}?trust_remote_code=true`. The files then run on this machine with your rights; pin "
+        f"`{form}:{model}?trust_remote_code=true`. The files then run on this machine with your rights; pin "
         "the revision of a hub model, so that they stay those that you read."
     )
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -144,6 +145,7 @@ class MultimodalLLM:
         self._layer = layer
         self._pool = POOLINGS[pooling]
         self._kept: dict[tuple[Role, int], tuple[Item, np.ndarray]] = {}  # by role and identity, see encode
+        self._one_caller = RLock()  # tokenizers and the hooks of a layer serve one caller at a time
         self._judged = False  # whether the space was looked at for collapse
         self._told_of_cuts = False
         self._told_of_silence = False
@@ -202,17 +204,18 @@ class MultimodalLLM:
         """
         if role not in ROLES:
             raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
-        return [
-            inspect_turn(
-                item.id,
-                turn,
-                self.chat.batch([turn]),
-                policy=self._reader.policy,
-                visual_ids=self._visual_ids,
-                heard_ids=heard_token_ids(self.backbone.full.config),
-            )
-            for item, turn in zip(items, self._reader.turns(items), strict=True)
-        ]
+        with self._one_caller:
+            return [
+                inspect_turn(
+                    item.id,
+                    turn,
+                    self.chat.batch([turn]),
+                    policy=self._reader.policy,
+                    visual_ids=self._visual_ids,
+                    heard_ids=heard_token_ids(self.backbone.full.config),
+                )
+                for item, turn in zip(items, self._reader.turns(items), strict=True)
+            ]
 
     def prepare(self, items: Sequence[Item]) -> None:
         """Begins with the decoding of clips whose turn comes next; see
@@ -226,7 +229,7 @@ class MultimodalLLM:
         frames of two batches, and what the workers are ahead (see
         :class:`~vidvec_msg.embedders.reading.ClipReader`). All bad items of a call are known only at its
         end, when the model has run on the others. Their vectors are kept for the next call: encoding the
-        rest then costs nothing.
+        rest then costs nothing. Threads that share this object take turns.
 
         Args:
             items: any mixture of modalities.
@@ -242,6 +245,10 @@ class MultimodalLLM:
             raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
         if not items:
             return np.zeros((0, self.card.dim), dtype=np.float32)
+        with self._one_caller:
+            return self._encoded(items, role)
+
+    def _encoded(self, items: Sequence[Item], role: Role) -> Vectors:
         states = np.empty((len(items), self.card.dim), dtype=np.float32)
         rows = self._recall(items, role, states)  # of the items that have no state yet
         failures: list[Failure] = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -75,14 +75,20 @@ class Precomputed:
     """
 
     def __init__(self, path: str | Path, *, name: str | None = None) -> None:
-        self._sides = _sides_of(Path(path))
-        card = _card_of(Path(path), self._sides)
+        place = Path(path).expanduser()
+        self._sides = _sides_of(place)
+        card = _card_of(place, self._sides)
         self._card = card if name is None else dataclasses.replace(card, name=name)
 
     @property
     def card(self) -> EmbedderCard:
         """The card of the embedder that made the vectors; for a file, its digest stands for the weights."""
         return self._card
+
+    @property
+    def ids(self) -> Mapping[Role, tuple[str, ...]]:
+        """The ids that it knows, in row order, of the sides that are there; one file serves both roles."""
+        return {role: side.ids for role, side in self._sides.items()}
 
     def encode(self, items: Sequence[Item], *, role: Role) -> Vectors:
         """The stored vectors, as float32 of norm 1.

@@ -266,7 +266,7 @@ class ClipReader:
                 key, clip = self._begin()
 
     def _decoded(self, key: _ClipKey) -> Frames:
-        path, start, end = key
+        path, start, end, _ = key
         return self.pool.read(path, self.policy, start=start, end=end)
 
     def _after_fork(self) -> None:
@@ -281,7 +281,8 @@ class ClipReader:
         self._threads = 0
 
 
-_ClipKey = tuple[Path, float | None, float | None]  # file, first and last second
+# file, first and last second, and the file's size and time of change: one that is replaced is another clip
+_ClipKey = tuple[Path, float | None, float | None, tuple[int, int] | None]
 
 
 @dataclass(slots=True, eq=False)
@@ -307,7 +308,12 @@ def _clip_key(item: Item) -> _ClipKey | None:
     """What decides the frames of a clip in a file, for one policy; None for what is not in a file."""
     if item.video is None or isinstance(item.video, np.ndarray):
         return None
-    return Path(item.video), item.start, item.end
+    path = Path(item.video)
+    try:
+        state = path.stat()
+    except OSError:  # missing; said where the clip is decoded
+        return path, item.start, item.end, None
+    return path, item.start, item.end, (state.st_size, state.st_mtime_ns)
 
 
 def clip_of(item: Item, policy: FramePolicy, pool: DecodePool) -> Frames:

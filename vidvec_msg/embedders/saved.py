@@ -14,7 +14,13 @@ from torch import Tensor
 
 from vidvec_msg.embedders.adapter import check_adapter, write_adapter
 from vidvec_msg.embedders.contract import CARD_FILE, EmbedderCard
-from vidvec_msg.embedders.models import combined_digest, local_folder, resolve_model, weights_digest
+from vidvec_msg.embedders.models import (
+    TINYWORLD,
+    combined_digest,
+    local_folder,
+    resolve_model,
+    weights_digest,
+)
 from vidvec_msg.embedders.multimodal_llm import MultimodalLLM
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.runs import read_json, software_versions, umask, write_json
@@ -52,6 +58,9 @@ def save_embedder(
     """
     if not card.base_model:
         raise RefusedRequest("the card names no base model; set base_model to a folder or hub name")
+    here = Path(card.base_model).expanduser()
+    if card.base_model != TINYWORLD and here.is_dir():  # the folder must open in another working folder too
+        card = dataclasses.replace(card, base_model=str(here.absolute()))
     _refuse_foreign(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
@@ -122,7 +131,15 @@ def load_saved(folder: Path | str, **overrides: Any) -> MultimodalLLM:
         settings["max_tokens"] = card.max_tokens
     if card.frames is not None:
         settings |= dataclasses.asdict(card.frames)
-    embedder = MultimodalLLM(**(settings | overrides))
+    try:
+        embedder = MultimodalLLM(**(settings | overrides))
+    except RefusedRequest as error:
+        if "model" in overrides or _is_here(card):
+            raise
+        raise RefusedRequest(
+            f"embedder {folder}: its base model is not here. {error} If it lies in another folder, say so: "
+            f"{folder}?model=FOLDER"
+        ) from error
     if card.weights and embedder.card.weights != card.weights and "adapter" not in overrides:
         logger.warning(
             "embedder %s: the weights of base model %s are not those it was trained on",
@@ -130,6 +147,14 @@ def load_saved(folder: Path | str, **overrides: Any) -> MultimodalLLM:
             card.base_model,
         )
     return embedder
+
+
+def _is_here(card: EmbedderCard) -> bool:
+    """Whether the files of the base model are on this machine."""
+    try:
+        return local_folder(resolve_model(card.base_model), revision=card.revision) is not None
+    except RefusedRequest:
+        return False
 
 
 def _expected(model: Any) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from vidvec_msg.embedders.chat import Placement
 from vidvec_msg.embedders.check import unit_vectors, warn_if_collapsed
 from vidvec_msg.embedders.contract import ROLES, EmbedderCard, Inspection, Role, Vectors
 from vidvec_msg.embedders.inspection import count_tokens, frames_asked
-from vidvec_msg.embedders.models import local_folder
 from vidvec_msg.embedders.reading import ClipReader
 from vidvec_msg.embedders.sentence_transformers_media import (
     UNCUT,
@@ -23,7 +22,12 @@ from vidvec_msg.embedders.sentence_transformers_media import (
     keep_budget,
     listener_of,
 )
-from vidvec_msg.embedders.sentence_transformers_model import digest_of_model, open_model, token_limit
+from vidvec_msg.embedders.sentence_transformers_model import (
+    digest_of_model,
+    folder_of_model,
+    open_model,
+    token_limit,
+)
 from vidvec_msg.embedders.visuals import fill_temporal_patch, heard_token_ids, visual_token_ids
 from vidvec_msg.errors import Failure, ItemError
 from vidvec_msg.formats.items import Item, Modality
@@ -122,14 +126,13 @@ class SentenceTransformerEmbedder:
         self._prompts = self._role_prompts(query_prompt, document_prompt)
         self._judged = False
         modalities = tuple(modality for modality in _KNOWN if modality in self._offered)
-        folder = local_folder(model, revision=revision)
         self._card = EmbedderCard(
             name=name or Path(model).name,
             dim=truncate_dim or self._own_dim(),
             modalities=modalities,
             base_model=model,
             revision=revision,
-            weights="" if folder is None else digest_of_model(folder),
+            weights=digest_of_model(folder_of_model(model, revision=revision)),
             role_prompts={role: prompt for role, prompt in self._prompts.items() if prompt},
             pooling="sentence-transformers",
             frames=policy if {"image", "video"} & set(modalities) else None,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from vidvec_msg.embedders.backbone import quiet_progress
-from vidvec_msg.embedders.models import combined_digest, remote_code_refusal, weights_digest
+from vidvec_msg.embedders.models import combined_digest, local_folder, remote_code_refusal, weights_digest
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.runs import file_digest
 
@@ -50,9 +50,28 @@ def open_model(
                 **options,
             )
     except (OSError, ValueError, ImportError, KeyError, AttributeError) as error:
-        if refusal := remote_code_refusal(model, error):
-            raise RefusedRequest(str(refusal).replace("`mllm:", "`st:")) from error
-        raise RefusedRequest(f"cannot load the sentence-transformers model {model!r}: {error}") from error
+        if refusal := remote_code_refusal(
+            model, error, revision=options.get("revision"), trusted=trust_remote_code, form="st"
+        ):
+            raise refusal from error
+        missing = "" if path.is_dir() else " There is no folder of that name here."
+        raise RefusedRequest(
+            f"cannot load the sentence-transformers model {model!r}: {error}{missing}"
+        ) from error
+
+
+def folder_of_model(model: str, *, revision: str | None) -> Path:
+    """Where the files of a model lie that was loaded.
+
+    Raises:
+        RefusedRequest: nowhere; without a digest of its weights, caches would take it for any other model.
+    """
+    names = [model] if "/" in model else [model, f"sentence-transformers/{model}"]  # as the library reads it
+    for name in names:
+        for file in ("config.json", "modules.json"):  # a CLIP model's configs lie in sub-folders alone
+            if folder := local_folder(name, revision=revision, file=file):
+                return folder
+    raise RefusedRequest(f"model {model!r} was loaded, but its files cannot be found for their digest")
 
 
 def token_limit(tokens: float | None) -> int | None:

@@ -31,7 +31,8 @@ def read_image(path: Path, *, max_pixels: int = 0) -> Pixels:
     try:
         with Image.open(path) as image:
             upright = ImageOps.exif_transpose(image)
-            return shrink(np.asarray(upright.convert("RGB")), max_pixels)
+            pixels = np.array(upright.convert("RGB"))  # a copy: torch warns of read-only arrays
+            return shrink(pixels, max_pixels)
     except UnidentifiedImageError as error:
         raise ImageError(f"not an image: {path}") from error
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # Pillow's errors for broken files

@@ -85,7 +85,23 @@ def annotate(
     items = load_side(collection, side)
     asked: dict[Field, bool] = {"transcript": asr is not None, "ocr": ocr}
     wanted = [name for name, wish in asked.items() if wish]
-    _refuse_bad_request(wanted, language=language, max_failures=max_failures)
+    settings: dict[Field, dict[str, tuple[object, object]]] = {  # option → its value and its default
+        "transcript": {
+            "language": (language, None),
+            "asr_engine": (asr_engine, "auto"),
+            "device": (device, "auto"),
+        },
+        "ocr": {
+            "ocr_frames": (ocr_frames, FRAMES),
+            "ocr_confidence": (ocr_confidence, MIN_CONFIDENCE),
+            "ocr_max_pixels": (ocr_max_pixels, MAX_PIXELS),
+            "threads": (threads, 0),
+        },
+    }
+    _refuse_bad_request(wanted, settings, max_failures)
+    target = collection if out is None or out.resolve() == collection.resolve() else out
+    if target != collection:
+        require_new(target, option="--out", resumable=_work_name(side))
     todo = _missing_fields(items, side_rows(collection, side), wanted, redo=redo)
     media = [item for item in items if item.id in todo]
     missing = refuse_missing_media(media, max_failures)  # before a model is loaded
@@ -108,9 +124,8 @@ def annotate(
         raise
     except ValueError as error:  # an option out of its range
         raise RefusedRequest(f"cannot annotate: {error}") from error
-    target = collection if out is None or out.resolve() == collection.resolve() else out
     tally = Tally(items=len(media), failures=list(missing.values()))
-    with _working(collection, target, side) as work:
+    with _working(target, side) as work:
         kept = RecognisedFile(work / "recognised.jsonl")
         recognition = Recognition(pool, speech=speech, screen=screen, kept=kept)
         present = [item for item in media if item.id not in missing]
@@ -219,14 +234,21 @@ def _missing_fields(
     return lacking
 
 
-def _refuse_bad_request(wanted: Sequence[Field], *, language: str | None, max_failures: float) -> None:
+def _refuse_bad_request(
+    wanted: Sequence[Field],
+    settings: Mapping[Field, Mapping[str, tuple[object, object]]],
+    max_failures: float,
+) -> None:
     problems = Problems("cannot annotate")
     if not wanted:
         problems.add(
             "nothing was asked for: give --asr MODEL for transcripts, --ocr for on-screen text, or both"
         )
-    if language is not None and "transcript" not in wanted:
-        problems.add(f"language is {language!r}, and there is no --asr MODEL that it could be for")
+    asking: dict[Field, str] = {"transcript": "--asr MODEL", "ocr": "--ocr"}
+    for kind, options in settings.items():
+        for name, (value, default) in options.items():
+            if kind not in wanted and value != default:
+                problems.add(f"{name} is {value!r}, and there is no {asking[kind]} that it could be for")
     if not (0 <= max_failures < 1 or (max_failures >= 1 and float(max_failures).is_integer())):
         problems.add(
             f"max_failures is {max_failures}; it must be a count (0, 1, 2, …) or a share below 1 (0.01)"
@@ -235,11 +257,9 @@ def _refuse_bad_request(wanted: Sequence[Field], *, language: str | None, max_fa
 
 
 @contextmanager
-def _working(collection: Path, target: Path, side: Side) -> Iterator[Path]:
+def _working(target: Path, side: Side) -> Iterator[Path]:
     """The folder of unfinished work inside the target; one process at a time. It goes when all is written."""
-    work = target / f".annotate-{side}"
-    if target != collection:
-        require_new(target, option="--out", resumable=work.name)
+    work = target / _work_name(side)
     work.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(work / "lock", timeout=0):
@@ -249,6 +269,10 @@ def _working(collection: Path, target: Path, side: Side) -> Iterator[Path]:
             f"another process is annotating the {side} of {target}; wait until it ends."
         ) from None
     shutil.rmtree(work)
+
+
+def _work_name(side: Side) -> str:
+    return f".annotate-{side}"
 
 
 def _write_failures(path: Path, failures: Sequence[Failure]) -> None:

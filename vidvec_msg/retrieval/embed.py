@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
+from urllib.parse import quote, unquote
 
 import numpy as np
 from tqdm import tqdm
@@ -34,6 +35,7 @@ _TEXTS_PER_CALL, _MEDIA_PER_CALL = 1024, 32
 _SHOWN = 3  # failures that a message spells out
 _LISTED = 32  # ids of a batch that a message lists
 _HOPELESS = 256  # items; if the first ones all failed, hours more would not help
+_PATH_OPTIONS = ("adapter", "speech_model")  # of specs: options without which a model does not open
 
 
 def embed(
@@ -340,16 +342,37 @@ def refuse_missing_media(items: Sequence[Item], max_failures: float) -> dict[str
 
 
 def spec_from_anywhere(spec: str) -> str:
-    """An embedder spec that also holds in another working folder: a path that exists becomes absolute."""
+    """An embedder spec that also holds in another working folder: paths that exist become absolute, those
+    inside another form (``cascade:ocr:st:FOLDER``, ``clip:open_clip:MODEL/FILE``) and in options too."""
     name, question, options = spec.partition("?")
+    pairs = [pair.partition("=") for pair in options.split("&")]
+    absolute = [
+        f"{key}{equals}{quote(_absolute(unquote(value))) if key in _PATH_OPTIONS else value}"
+        for key, equals, value in pairs
+    ]
+    return f"{_place_from_anywhere(name)}{question}{'&'.join(absolute)}"
+
+
+def _place_from_anywhere(name: str) -> str:
+    """A spec without its options, its path made absolute."""
     form, colon, rest = name.partition(":")
-    if TINYWORLD in (name, rest):
-        return spec
+    if not name or name == TINYWORLD or form == "openai":  # names, also where a folder is called the same
+        return name
     if Path(name).exists():
-        return f"{Path(name).resolve()}{question}{options}"
-    if form in SHORT_FORMS and rest and Path(rest).exists():
-        return f"{form}{colon}{Path(rest).resolve()}{question}{options}"
-    return spec
+        return _absolute(name)
+    if form == "cascade":
+        condition, second, inner = rest.partition(":")
+        return f"{form}{colon}{condition}{second}{_place_from_anywhere(inner)}"
+    if form == "open_clip" and not Path(rest).exists():
+        architecture, slash, weights = rest.partition("/")
+        return f"{form}{colon}{architecture}{slash}{_absolute(weights)}"
+    if form in SHORT_FORMS or form == "open_clip":
+        return f"{form}{colon}{_place_from_anywhere(rest)}"
+    return name
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).resolve()) if path and Path(path).exists() else path
 
 
 def allowed_failures(max_failures: float, items: int) -> int:

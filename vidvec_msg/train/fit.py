@@ -119,6 +119,11 @@ class FitCLI(LightningCLI):
             with collecting(problems):
                 run_folder.refuse_bad_run(run, options.ckpt_path)
         checked = check_options(options, problems)
+        if verb == "validate" and checked and not (checked.validation or options.trainer.callbacks):
+            problems.add(
+                "there is nothing to measure: give pairs (--data.validation, --data.validation_fraction) "
+                "or a callback that measures (trainer.callbacks: RetrievalValidation)"
+            )
         problems.refuse_if_any()
         if checked is None:
             raise RuntimeError("the data cannot be read, and no problem was noted")

@@ -105,7 +105,7 @@ def test_code_that_comes_with_a_model_is_not_run(clip_folder, tmp_path):
         "class Config(CLIPConfig):\n    model_type = 'mine'\n"
         "class Model(CLIPModel):\n    config_class = Config\n"
     )
-    with pytest.raises(RefusedRequest, match=r"Read them, then write clip:.*\?trust_remote_code=true"):
+    with pytest.raises(RefusedRequest, match=r"needs Python files .* `clip:.*\?trust_remote_code=true`"):
         DualEncoder(str(folder))
     trusted = DualEncoder(str(folder), trust_remote_code=True)
     assert trusted.card.dim == DualEncoder(str(clip_folder)).card.dim

@@ -259,6 +259,15 @@ def test_a_plain_model_folder(tiny, family, tmp_path, monkeypatch):
     lines = {}
     exec(re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1], lines)
     assert least_cosine(lines["vector"].numpy()[None], expected[:1]) > 0.99999
+    for other in ("st:plain", "plain"):  # either would leave prompt and read-out behind
+        with pytest.raises(RefusedRequest, match=r"exported for transformers.*README\.md holds the spec"):
+            load_embedder(other)
+
+
+def test_the_prompt_is_not_worded_twice(exported):
+    """Its chat template holds the prompt; ours around it would give other vectors."""
+    with pytest.raises(RefusedRequest, match="holds the prompt already; use st:"):
+        load_embedder(f"mllm:{exported[0]}")
 
 
 def test_the_readme_for_sentence_transformers(exported, monkeypatch):

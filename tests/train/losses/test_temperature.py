@@ -25,6 +25,8 @@ def test_a_learned_one_begins_at_its_value_and_never_falls_below_the_bound() -> 
     with torch.no_grad():
         temperature.logarithm.fill_(-50.0)
     assert temperature().item() == pytest.approx(LOWEST)
+    temperature().backward()
+    assert temperature.logarithm.grad > 0  # it can rise again
 
 
 def test_pairs_that_fit_pull_a_learned_temperature_down() -> None:

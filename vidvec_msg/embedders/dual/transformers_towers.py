@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from vidvec_msg.embedders.backbone import choose_dtype, multimodal_class, quiet_progress
-from vidvec_msg.embedders.models import local_folder, resolve_model, weights_digest
+from vidvec_msg.embedders.models import local_folder, remote_code_refusal, resolve_model, weights_digest
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Pixels
 
@@ -199,6 +199,10 @@ def _load(source: str, revision: str | None, dtype: torch.dtype, trust_remote_co
     except RefusedRequest:
         raise
     except (OSError, ValueError, ImportError, KeyError) as error:
+        if refusal := remote_code_refusal(
+            source, error, revision=revision, trusted=trust_remote_code, form="clip"
+        ):
+            raise refusal from error
         said = " ".join(str(error).split())  # transformers writes paragraphs
         raise RefusedRequest(
             f"cannot load the dual encoder {source!r}: {said}{_hint(source, said)}"
@@ -215,8 +219,6 @@ def _load(source: str, revision: str | None, dtype: torch.dtype, trust_remote_co
 def _hint(source: str, said: str) -> str:
     if "SentencePiece" in said:
         return " SigLIP's first tokenizer needs it: pip install sentencepiece."
-    if "trust_remote_code" in said:
-        return f" Read them, then write clip:{source}?trust_remote_code=true; they run with your rights."
     return "" if Path(source).is_dir() else f" If it is an open_clip model, write clip:hf-hub:{source}."
 
 

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from vidvec_msg.embedders.contract import EmbedderCard, Vectors
+from vidvec_msg.embedders.contract import EXPORT_FILE, EmbedderCard, Vectors
 from vidvec_msg.embedders.export import sentence_transformers_folder, transformers_folder
 from vidvec_msg.embedders.export.item_template import PROBES, fits
 from vidvec_msg.embedders.export.merged import merge_adapters
@@ -25,7 +25,6 @@ from vidvec_msg.runs import require_new, software_versions, umask, write_json
 logger = logging.getLogger(__name__)
 
 Target = Literal["sentence-transformers", "transformers"]
-MANIFEST = "export.json"  # written last; its presence means complete
 # cosine that every checked vector must reach; half precisions round once more when the adapter is merged
 LEAST_COSINE = {"float32": 0.9999, "bfloat16": 0.995, "float16": 0.999}
 
@@ -134,7 +133,7 @@ def _write_manifest(
         "least_cosine": cosines,
         "versions": software_versions(),
     }
-    write_json(out / MANIFEST, content)
+    write_json(out / EXPORT_FILE, content)
 
 
 # --- the comparison -----------------------------------------------------------------------------------------

@@ -16,12 +16,19 @@ from tqdm import tqdm
 from vidvec_msg.embedders.check import CollapsedSpaceWarning
 from vidvec_msg.embedders.contract import Embedder
 from vidvec_msg.embedders.load import load_embedder
+from vidvec_msg.embedders.precomputed import Precomputed
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.collections import Collection
 from vidvec_msg.retrieval.doctor import contract_checks, cost, media_checks, same_vector, space_checks
 from vidvec_msg.retrieval.doctor.examination import Examination, OutOfTime, one_line
 from vidvec_msg.retrieval.doctor.finding import Finding, not_applicable
-from vidvec_msg.retrieval.doctor.probes import Probe, collection_probes, own_probes
+from vidvec_msg.retrieval.doctor.probes import (
+    Probe,
+    collection_probes,
+    own_probes,
+    stored_probes,
+    unread_items,
+)
 
 USABLE = ("answers", "shape", "finite")
 STEADY = (*USABLE, "repeatable")
@@ -94,12 +101,13 @@ def examine(
         RefusedRequest: the spec cannot be loaded, or the embedder lacks something that must be installed.
     """
     spec = embedder if isinstance(embedder, str) else None
-    reload = None if spec is None else partial(load_embedder, spec)
+    fresh = _without_cache(spec or "")
+    reload = None if spec is None else partial(load_embedder, spec, **fresh)
     with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="vidvec-doctor-") as scratch:
         warnings.simplefilter("ignore", CollapsedSpaceWarning)  # a check of its own says it
         importing = "torch" not in sys.modules  # then about half of the first loading is not repeated
         began = time.perf_counter()
-        patient = load_embedder(embedder) if isinstance(embedder, str) else embedder
+        patient = load_embedder(embedder, **fresh) if isinstance(embedder, str) else embedder
         seconds = time.perf_counter() - began
         exam = Examination(
             patient, [], budget=budget, reload=reload, spec=spec,
@@ -111,22 +119,27 @@ def examine(
         return exam, list(_worked_through(exam))
 
 
+def _without_cache(spec: str) -> dict[str, None]:
+    """The option that makes an embedder compute each vector: a cache would answer with the first one again,
+    and every comparison would be of a vector with itself."""
+    return {"cache": None} if spec.startswith("openai:") else {}
+
+
 def _probes(exam: Examination, folder: Path, collection: Collection | None, count: int) -> list[Probe]:
-    if not exam.looks_up:
+    embedder = exam.opened
+    if not isinstance(embedder, Precomputed):
         own = own_probes(folder, exam.card.modalities)
         if collection is None:
             return own
         sides = (collection.corpus, collection.queries)
+        exam.unread = unread_items(*sides, exam.card.modalities)
         return own + collection_probes(*sides, exam.card.modalities, count=count)
     if collection is not None:  # looking up costs nothing: every item, whatever it is made of
         return [
             Probe("corpus", collection.corpus, own=False),
             Probe("queries", collection.queries, "query", own=False),
         ]
-    raise RefusedRequest(
-        f"embedder {exam.spec or exam.card.name!r} knows the ids of its own items only; say which they are: "
-        "--collection FOLDER."
-    )
+    return stored_probes(embedder.ids)
 
 
 def _worked_through(exam: Examination) -> Iterator[Finding]:

@@ -42,6 +42,14 @@ def answers(exam: Examination) -> Finding:
     left_out = sum(given.left_out for given in asked)
     late = f" ({left_out} more left out for time)" if left_out else ""
     kinds = ", ".join(f"{len(given.items)} {given.probe.name}" for given in asked if given.items)
+    if exam.unread and not refused[True]:
+        told = "; ".join(line for line, _ in exam.unread)
+        whole = any(every for _, every in exam.unread)
+        return Finding(
+            "answers", "fail" if whole else "warn", tried, f"{kinds}{late}; not read by it are {told}",
+            "these items will be recorded as failed; cascade: makes texts of clips",
+            (*(line for line, _ in exam.unread), *cases[:3]),
+        )  # fmt: skip
     if not cases:
         return Finding("answers", "ok", tried, f"{kinds}{late}")
     blame = bool(refused[True]) or exam.looks_up

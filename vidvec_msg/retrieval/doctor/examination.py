@@ -99,6 +99,9 @@ class Examination:
         self.reload = reload
         self.load_seconds = load_seconds
         self.first_load = first_load
+        self.unread: list[
+            tuple[str, bool]
+        ] = []  # items of the collection that it does not read; all of a side
         self.answers: dict[str, Answers] = {}
         self._budget = budget
         self._began = time.monotonic()

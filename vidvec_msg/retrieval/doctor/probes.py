@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,7 +47,8 @@ class Probe:
     """Items that are encoded together.
 
     Args:
-        name: "text", "image", "video", "audio", or a side of the collection: "corpus", "queries".
+        name: "text", "image", "video", "audio"; a side of the collection or of stored vectors: "corpus",
+            "queries"; or "stored" vectors of both.
         items: what is encoded.
         role: in which role.
         own: they are ours, so an embedder that refuses one of them is to blame; a collection's may be broken.
@@ -102,6 +104,30 @@ def _sounds(folder: Path) -> list[Item]:
         Item("sound-low", audio=low, transcript="a low tone"),
         Item("sound-high", audio=high, transcript="a high tone"),
     ]
+
+
+def stored_probes(ids: Mapping[Role, tuple[str, ...]]) -> list[Probe]:
+    """Everything that stored vectors know, without a collection that says what the ids stand for."""
+    names: dict[Role, str] = {"document": "corpus", "query": "queries"}
+    if len(ids) == len(names) and len(set(ids.values())) == 1:  # one file for both roles
+        ids, names = {"document": ids["document"]}, {"document": "stored"}
+    return [
+        Probe(names[role], tuple(Item(one, text=one) for one in known), role, own=False)
+        for role, known in ids.items()
+    ]
+
+
+def unread_items(
+    corpus: Sequence[Item], queries: Sequence[Item], modalities: Sequence[Modality]
+) -> list[tuple[str, bool]]:
+    """The items of each side that the embedder does not read, in words, and whether these are all."""
+    unread = []
+    for name, items in (("corpus", corpus), ("queries", queries)):
+        kinds = Counter(item.modality for item in items if item.modality not in modalities)
+        if kinds:
+            told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+            unread.append((f"{name}: {told} of {len(items)}", kinds.total() == len(items)))
+    return unread
 
 
 def collection_probes(

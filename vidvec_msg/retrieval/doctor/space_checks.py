@@ -53,7 +53,8 @@ def _spread(exam: Examination) -> tuple[Matrix | None, str]:
     A collection's first items are often of one topic and say nothing about the space, so they serve only
     where nothing else is known: for stored vectors.
     """
-    for name in ("text", "corpus", "queries") if exam.looks_up else ("text", "video", "image", "audio"):
+    stored, own = ("corpus", "queries", "stored"), ("text", "video", "image", "audio")
+    for name in stored if exam.looks_up else own:
         given = exam.answers.get(name)
         if given is None:
             continue
@@ -64,4 +65,5 @@ def _spread(exam: Examination) -> tuple[Matrix | None, str]:
 
 
 def _plural(name: str) -> str:
-    return {"text": "texts", "corpus": "documents", "video": "clips", "image": "images"}.get(name, name)
+    plurals = {"text": "texts", "image": "images", "video": "clips", "corpus": "documents"}
+    return plurals.get(name, "vectors" if name == "stored" else name)

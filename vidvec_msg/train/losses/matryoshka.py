@@ -12,7 +12,7 @@ from dataclasses import replace
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from vidvec_msg.train.losses.cells import Contrast
+from vidvec_msg.train.losses.cells import Contrast, Shared
 from vidvec_msg.train.losses.info_nce import InfoNCE
 from vidvec_msg.train.losses.pairs import EncodedPairs, PairLoss
 
@@ -46,6 +46,12 @@ class Matryoshka(PairLoss):
     def guide(self) -> str | None:
         """The wrapped loss's."""
         return self.loss.guide
+
+    @property
+    def shared(self) -> Shared:
+        """The wrapped loss's."""
+        shared: Shared = getattr(self.loss, "shared", "positives")
+        return shared
 
     def forward(self, own: EncodedPairs, everyone: EncodedPairs, offset: int) -> Contrast:
         """See :class:`~vidvec_msg.train.losses.pairs.PairLoss`; accuracy and counts are the whole vector's.

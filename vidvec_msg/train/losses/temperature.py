@@ -36,4 +36,6 @@ class Temperature(nn.Module):
         """What to divide by; a learned one is a scalar with gradients."""
         if self.logarithm is None:
             return self.value
-        return self.logarithm.clamp(min=math.log(LOWEST)).exp()
+        with torch.no_grad():  # the parameter itself: below a clamp in the graph there is no way back
+            self.logarithm.clamp_(min=math.log(LOWEST))
+        return self.logarithm.exp()
