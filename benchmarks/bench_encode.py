@@ -213,8 +213,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--smollm2", type=int, default=200, help="texts for SmolLM2-135M")
-    parser.add_argument("--minilm", type=int, default=2000, help="texts for all-MiniLM-L6-v2")
+    parser.add_argument("--smollm2", type=int, default=100, help="texts for SmolLM2-135M")
+    parser.add_argument("--minilm", type=int, default=500, help="texts for all-MiniLM-L6-v2")
     parser.add_argument("--repeats", type=int, default=3, help="measurements; the best counts")
     parser.add_argument("--quick", action="store_true", help="few texts, once")
     given = parser.parse_args()

@@ -605,3 +605,31 @@ def test_an_encoder_without_a_decoder_embeds_texts(tmp_path, texts):
         together = embedder.encode(texts, role="query")
         alone = np.concatenate([embedder.encode([item], role="query") for item in texts])
         assert least_cosine(together, alone) > 0.9999
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("family", ["videollama3", "text"])
+def test_batches_side_by_side_give_the_vectors_of_one_after_the_other(tiny, two_threads, family):
+    embedder = MultimodalLLM(tiny(family), batch_tokens=64, device="cpu")
+    items = [Item(f"i{n}", text="a small red ball rolls " * (1 + n % 7)) for n in range(40)]
+    together = embedder.encode(items, role="query")
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    np.testing.assert_allclose(embedder.encode(items, role="query"), together, atol=1e-6)
+
+
+def test_an_error_in_a_batch_at_the_side_leaves_the_threads_as_they_were(tiny, two_threads, monkeypatch):
+    embedder = MultimodalLLM(tiny("text"), batch_tokens=64, device="cpu")
+    items = [Item(f"i{n}", text="a small red ball rolls " * 5) for n in range(9)]
+    embedder.encode(items, role="query")
+    monkeypatch.setattr(embedder.backbone.base, "forward", lambda **inputs: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        embedder.encode(items, role="query")
+    assert torch.get_num_threads() == 2

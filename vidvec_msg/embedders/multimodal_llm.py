@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from vidvec_msg.embedders.adapter import put_adapter_on
 from vidvec_msg.embedders.backbone import DTYPES, choose_device, load_backbone
@@ -255,9 +257,10 @@ class MultimodalLLM:
         stream = self._reader.stream([items[row] for row in rows], failures)
         for window in self._limits.windows(stream):
             turns = [turn for _, turn in window]
-            for batch in self._limits.batches(turns, self.chat.go_together):
-                places = [rows[window[number][0]] for number in batch]
-                states[places] = self._states([turns[number] for number in batch])  # (batch, dim)
+            batches = list(self._limits.batches(turns, self.chat.go_together))
+            found = self._states_of_all([[turns[number] for number in batch] for batch in batches])
+            for batch, state in zip(batches, found, strict=True):
+                states[[rows[window[number][0]] for number in batch]] = state  # (batch, dim)
         self._tell_of_cuts()
         vectors = self._units(items, role, states, failures)
         if not self._judged:
@@ -321,6 +324,28 @@ class MultimodalLLM:
         }
         raise ItemError(named[item.id] for item in items if item.id in named)
 
+    def _states_of_all(self, batches: list[list[Turn]]) -> Iterator[np.ndarray]:
+        """Pooled states of each batch, float32 (batch, dim).
+
+        On a CPU batches of texts run side by side, one thread each: inside one batch the threads would wait
+        for each other at every layer.
+        """
+        threads = torch.get_num_threads()
+        apart = self.device.type == "cpu" and self._layer == FINAL and threads > 1 and len(batches) > 1
+        if not apart or any(turns[0].kind != "text" for turns in batches):
+            yield from map(self._states, batches)
+            return
+        # worded here: a fast tokenizer that several threads call says "Already borrowed"
+        given = [self._inputs(turns) for turns in batches]
+        torch.set_num_threads(1)  # for the threads that begin now
+        try:
+            with ThreadPoolExecutor(min(threads, len(batches))) as side_by_side:
+                yield from side_by_side.map(self._pooled, given)
+        finally:
+            torch.set_num_threads(threads)
+        for turns, (inputs, _) in zip(batches, given, strict=True):
+            self._count(turns, inputs)
+
     def _states(self, turns: list[Turn]) -> np.ndarray:
         """Pooled states of one batch, float32 (batch, dim)."""
         try:
@@ -338,22 +363,35 @@ class MultimodalLLM:
         )
         return np.concatenate([self._states(turns[:half]), self._states(turns[half:])])
 
-    @torch.inference_mode()
     def _forward(self, turns: list[Turn]) -> np.ndarray:
-        batch = self.chat.batch(turns)
-        inputs = {key: self._placed(key, value) for key, value in batch.items()}
-        mask = inputs["attention_mask"]  # (batch, tokens)
+        given = self._inputs(turns)
+        pooled = self._pooled(given)
+        self._count(turns, given[0])
+        return pooled
+
+    def _inputs(self, turns: list[Turn]) -> tuple[dict[str, Any], Tensor]:
+        """What the model is called with, and the mask (batch, tokens) of what is no padding."""
+        inputs = {key: self._placed(key, value) for key, value in self.chat.batch(turns).items()}
+        mask: Tensor = inputs["attention_mask"]
         if self.chat.padding == "right" and turns[0].kind == "text" and not self._needs_mask:
             del inputs["attention_mask"]
+        return inputs, mask
+
+    def _count(self, turns: list[Turn], inputs: dict[str, Any]) -> None:
+        ids = inputs["input_ids"].cpu()  # (batch, tokens)
+        self._tally.add(turns, ids, policy=self._reader.policy, visual_ids=self._visual_ids)
+
+    @torch.inference_mode()
+    def _pooled(self, given: tuple[dict[str, Any], Tensor]) -> np.ndarray:
+        inputs, mask = given
         if self._layer == FINAL:
             hidden = self.backbone.base(**inputs, use_cache=False).last_hidden_state  # (batch, tokens, dim)
         else:
             with reading_layer(self.backbone.tower, self._layer) as state:
                 self.backbone.base(**inputs, use_cache=False)
                 hidden = state()  # (batch, tokens, dim)
-        pooled: np.ndarray = self._pool(hidden, mask).float().cpu().numpy()  # (batch, dim)
-        self._tally.add(turns, batch["input_ids"], policy=self._reader.policy, visual_ids=self._visual_ids)
-        return pooled
+        pooled: np.ndarray = self._pool(hidden, mask).float().cpu().numpy()
+        return pooled  # (batch, dim)
 
     @cached_property
     def _needs_mask(self) -> bool:
