@@ -29,6 +29,7 @@ from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.media.sound import RATE, NoSound, Sound, SoundError, read_sound
 from vidvec_msg.media.video import Frames, VideoError, read_frames
 
+_PIPE = 1 << 20  # bytes; a clip is megabytes, and the usual 64 KB wake both ends up for every frame
 _RECYCLE_AFTER = 100  # clips a process decodes before a new one takes its place
 
 # what a request wants → the errors of its answer, by the name that crosses the pipe; the usual one first
@@ -164,6 +165,7 @@ class _Worker:
             stderr=subprocess.DEVNULL,  # codec libraries write a line per broken packet
             env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
         )
+        _widen(_pipes(self._process)[1])
 
     @property
     def alive(self) -> bool:
@@ -234,6 +236,16 @@ class _Worker:
                 pipe.close()
             except OSError:  # unsent bytes of an interrupted request
                 continue
+
+
+def _widen(pipe: IO[bytes]) -> None:
+    """A larger buffer, where the system has it to give (Linux)."""
+    try:
+        import fcntl
+
+        fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)
+    except (ImportError, AttributeError, OSError):
+        return
 
 
 def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:

@@ -55,7 +55,8 @@ def answer(request: dict[str, Any], answers: BinaryIO) -> None:
             "kind": kind.__name__,
         }
     answers.write(json.dumps(header).encode() + b"\n")
-    answers.write(array.tobytes())
+    if array.size:
+        answers.write(np.ascontiguousarray(array).data.cast("B"))
     answers.flush()
     if hasattr(signal, "alarm"):
         signal.alarm(0)
