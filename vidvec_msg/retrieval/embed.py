@@ -158,6 +158,7 @@ def embed_items(
     if is_complete(out, request):
         log.info("vectors folder %s is complete already: nothing to embed", out)
     else:
+        told_before = str(embedder.tally) if isinstance(embedder, Tallies) else ""
         with writing(out, request) as writer:
             for batch in _batches(writer, items, batch_size, save_every, progress):
                 if isinstance(embedder, Prepares):
@@ -174,7 +175,7 @@ def embed_items(
                 "versions": software_versions(),
             }
             writer.finish(items, manifest)
-        if isinstance(embedder, Tallies) and (told := str(embedder.tally)):
+        if isinstance(embedder, Tallies) and (told := str(embedder.tally)) != told_before:
             log.info("%s was given so far: %s", embedder.card.name, told)
     return _opened(out, allowed)
 
