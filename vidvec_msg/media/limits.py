@@ -25,6 +25,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from vidvec_msg.media.facts import Depth, MediaFacts, read_facts
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.media.sound import RATE, NoSound, Sound, SoundError, read_sound
 from vidvec_msg.media.video import Frames, VideoError, read_frames
@@ -36,6 +37,7 @@ _RECYCLE_AFTER = 100  # clips a process decodes before a new one takes its place
 _ERRORS: dict[str, dict[str, type[ValueError]]] = {
     "frames": {"VideoError": VideoError},
     "sound": {"SoundError": SoundError, "NoSound": NoSound},
+    "facts": {"VideoError": VideoError},
 }
 
 
@@ -91,6 +93,17 @@ class DecodePool:
             return read_sound(path, rate=rate, start=start, end=end)
         header, samples = self._ask("sound", path, rate=rate, start=start, end=end)
         return Sound(samples=samples, **header)
+
+    def facts(self, path: Path, *, depth: Depth = "first") -> MediaFacts:
+        """As :func:`vidvec_msg.media.facts.read_facts`, within the limits.
+
+        Raises:
+            VideoError: as there; or decoding took too long, or the decoder crashed.
+        """
+        if self.timeout == 0:
+            return read_facts(path, depth=depth)
+        found, _ = self._ask("facts", path, depth=depth)
+        return MediaFacts(**found)
 
     def _ask(self, want: str, path: Path, **settings: Any) -> tuple[dict[str, Any], npt.NDArray[Any]]:
         with self._worker() as worker:

@@ -88,7 +88,6 @@ def read_sound(
         raise SoundError(f"no such file: {path}")
     if path.stat().st_size == 0:
         raise SoundError(f"empty file: {path}")
-    av.logging.set_level(av.logging.FATAL)
     try:
         samples = _from_nearest_seek(path, rate, first, end)
     except SoundError as error:

@@ -198,7 +198,6 @@ def _decord() -> Any:
 def _read_with_pyav(path: Path, policy: FramePolicy, start: float | None, end: float | None) -> Frames:
     import av
 
-    av.logging.set_level(av.logging.FATAL)
     try:
         with av.open(str(path)) as container:
             if not container.streams.video:

@@ -1,5 +1,5 @@
-"""The decoding process: reads requests, answers with frames or sound, knows no torch and little else of the
-package.
+"""The decoding process: reads requests, answers with frames, sound or facts, knows no torch and little else
+of the package.
 
 Run as ``python -m vidvec_msg.media.worker`` by :mod:`vidvec_msg.media.limits`, never by hand. A process of
 its own and not a multiprocessing child: it does not import the caller's script, it may be started inside
@@ -15,12 +15,14 @@ import json
 import os
 import signal
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
+from vidvec_msg.media.facts import read_facts
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.media.sound import SoundError, read_sound
 from vidvec_msg.media.video import VideoError, read_frames
@@ -64,7 +66,10 @@ def answer(request: dict[str, Any], answers: BinaryIO) -> None:
 
 def _decoded(request: dict[str, Any]) -> tuple[dict[str, Any], npt.NDArray[Any]]:
     """The facts of what was asked for, as JSON holds them, and its array."""
-    path, start, end = Path(request["path"]), request["start"], request["end"]
+    path = Path(request["path"])
+    if request["want"] == "facts":
+        return asdict(read_facts(path, depth=request["depth"])), np.empty(0, np.uint8)
+    start, end = request["start"], request["end"]
     if request["want"] == "sound":
         sound = read_sound(path, rate=request["rate"], start=start, end=end)
         return {"rate": sound.rate, "duration": sound.duration, "silent": sound.silent}, sound.samples

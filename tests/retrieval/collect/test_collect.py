@@ -1,0 +1,335 @@
+"""The verb `collect`, on real files; what it makes is opened as every other collection is."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+from media.clips import grey_frames, write_clip, write_sound
+
+from vidvec_msg.cli import main
+from vidvec_msg.errors import RefusedRequest, TooManyFailures
+from vidvec_msg.formats.collections import Collection, load_side, write_collection
+from vidvec_msg.retrieval.collect import probing
+from vidvec_msg.retrieval.collect.verb import collect
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="session")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two clips, a long one, a sound, subtitles, a note, and things that are no use."""
+    root = tmp_path_factory.mktemp("sources") / "clips"
+    (root / "sport" / "day 1").mkdir(parents=True)
+    (root / "news").mkdir()
+    clip = write_clip(root / "sport" / "b.mp4", grey_frames(8))
+    shutil.copy(clip, root / "sport" / "day 1" / "goal ä.mp4")
+    write_clip(root / "sport" / "b.webm", grey_frames(8), codec="libvpx-vp9")
+    write_clip(root / "news" / "long.mp4", grey_frames(20) * 10, fps=2)  # 100 s
+    write_sound(root / "news" / "talk.m4a")
+    (root / "news" / "long.en.srt").write_text(
+        "1\n00:00:01,000 --> 00:00:02,000\nearly\n\n2\n00:01:31,000 --> 00:01:33,000\nlate\n"
+    )
+    (root / "news" / "note.txt").write_text("only a note\n")
+    (root / "x.docx").write_bytes(b"z")
+    (root / ".DS_Store").write_bytes(b"z")
+    (root / "._b.mp4").write_bytes(b"z")
+    return root
+
+
+def run(source: Path | list[Path], out: Path, **options: Any) -> Path:
+    sources = source if isinstance(source, list) else [source]
+    return collect(sources, out, decode_timeout=0, workers=1, **options)  # in this process: faster
+
+
+def test_a_folder_becomes_a_collection(clips: Path, tmp_path: Path) -> None:
+    out = run(clips, tmp_path / "C", groups=["topic", "day"])
+    items = {item.id: item for item in load_side(out, "corpus")}
+    assert list(items) == [
+        "news/long", "news/note", "news/talk", "sport/b.mp4", "sport/b.webm", "sport/day 1/goal ä"
+    ]  # fmt: skip
+    video = items["sport/day 1/goal ä"].video
+    assert isinstance(video, Path)
+    assert video.samefile(clips / "sport" / "day 1" / "goal ä.mp4")
+    assert items["sport/day 1/goal ä"].groups == {"topic": "sport", "day": "day 1"}
+    assert items["news/long"].transcript == "early late"
+    assert items["news/note"].text == "only a note"
+    assert items["news/talk"].modality == "audio"
+    assert [row["reason"] for row in rows(out / "left_out.jsonl")] == [
+        "no medium or text has the suffix '.docx'"
+    ]
+    probes = {row["path"]: row["facts"] for row in rows(out / "probes.jsonl")}
+    assert len(probes) == 5
+    facts = next(facts for path, facts in probes.items() if path.endswith("long.mp4"))
+    assert (facts["duration"], facts["frames"]) == (100.0, 200)
+
+
+def test_paths_hold_when_both_folders_move(clips: Path, tmp_path: Path) -> None:
+    shutil.copytree(clips, tmp_path / "here" / "clips")
+    run(tmp_path / "here" / "clips", tmp_path / "here" / "C", patterns=["sport/*.mp4"])
+    (tmp_path / "here").rename(tmp_path / "there")
+    for item in load_side(tmp_path / "there" / "C", "corpus"):
+        assert isinstance(item.video, Path)
+        assert item.video.is_file()
+
+
+def test_long_clips_become_windows_with_their_own_words(clips: Path, tmp_path: Path) -> None:
+    out = run(clips, tmp_path / "C", patterns=["*.mp4"], window=30, overlap=5)
+    found = {row["_id"]: row for row in rows(out / "corpus.jsonl") if row["_id"].startswith("news")}
+    assert list(found) == [f"news/long#t={span}" for span in ("0,30", "25,55", "50,80", "70,100")]
+    assert [row.get("transcript") for row in found.values()] == ["early", None, None, "late"]
+    assert found["news/long#t=25,55"]["start"] == 25
+    load_side(out, "corpus")
+
+
+def test_copied_media_make_the_folder_whole(clips: Path, tmp_path: Path) -> None:
+    out = run(clips, tmp_path / "C", patterns=["*.mp4"], media="copy")
+    out.rename(tmp_path / "moved")
+    for item in load_side(tmp_path / "moved", "corpus"):
+        assert isinstance(item.video, Path)
+        assert item.video.is_relative_to(tmp_path / "moved")
+        assert item.video.is_file()
+
+
+def test_captions_of_a_table_become_queries(clips: Path, tmp_path: Path) -> None:
+    table = tmp_path / "captions.csv"
+    with table.open("w", newline="") as stream:
+        csv.writer(stream).writerows(
+            [
+                ["video_id", "path", "caption", "kind"],
+                ["v1", "sport/b.mp4", "a ball", "s"],
+                ["v1", "sport/b.mp4", "a goal, at last", "s"],
+                ["v2", "news/long.mp4", "a ball", "n"],
+            ]
+        )
+    out = run(
+        table,
+        tmp_path / "C",
+        columns={"id": "video_id", "video": "path"},
+        groups=["kind"],
+        queries="caption",
+        media_root=clips,
+    )
+    collection = Collection.load(out)
+    assert [item.id for item in collection.corpus] == ["v1", "v2"]
+    assert [item.text for item in collection.queries] == ["a ball", "a goal, at last"]
+    assert collection.qrels == {"test": {"q1": {"v1": 1, "v2": 1}, "q2": {"v1": 1}}}
+    assert collection.corpus[0].groups == {"kind": "s"}
+
+
+def test_windows_keep_their_clips_judgements(clips: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"id": "v", "video": "news/long.mp4", "caption": ["one", "two"]}\n')
+    out = run(tmp_path / "t.jsonl", tmp_path / "C", queries="caption", media_root=clips, window=50)
+    judged = Collection.load(out).qrels["test"]
+    assert judged == {query: {"v#t=0,50": 1, "v#t=50,100": 1} for query in ("q1", "q2")}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
+def test_every_table_gives_the_same_rows(kind: str, tmp_path: Path) -> None:
+    content = [{"id": f"a{n}", "text": f"text, {n}", "start": 1.5, "end": 3.0} for n in range(3)]
+    path = tmp_path / f"t.{kind}"
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in content))
+    elif kind == "parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.Table.from_pylist(content), path)
+    else:
+        with path.open("w", newline="") as stream:
+            writer = csv.DictWriter(stream, list(content[0]), delimiter="\t" if kind == "tsv" else ",")
+            writer.writeheader()
+            writer.writerows(content)
+    out = run(path, tmp_path / "C")
+    assert rows(out / "corpus.jsonl") == [
+        {"_id": row["id"], "text": row["text"], "start": 1.5, "end": 3.0} for row in content
+    ]
+
+
+def test_a_hugging_face_data_set_on_disk_gives_up_its_files(clips: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    content = (clips / "sport" / "b.mp4").read_bytes()
+    made = datasets.Dataset.from_dict(
+        {"id": ["a", "../b"], "video": [{"bytes": content, "path": "x.mp4"}] * 2, "label": [1, 2]}
+    ).cast_column("video", datasets.Video(decode=False))
+    datasets.DatasetDict(train=made, test=made.select([0])).save_to_disk(str(tmp_path / "hf"))
+    with pytest.raises(RefusedRequest, match="splits train, test; choose: --split"):
+        run(tmp_path / "hf", tmp_path / "C")
+    out = run(tmp_path / "hf", tmp_path / "C", split="train", groups=["label"])
+    items = load_side(out, "corpus")
+    assert [(item.id, dict(item.groups)) for item in items] == [
+        ("a", {"label": "1"}),
+        ("../b", {"label": "2"}),
+    ]
+    for item in items:
+        assert isinstance(item.video, Path)
+        assert item.video.read_bytes() == content
+        assert item.video.is_relative_to(out)
+
+
+def test_a_beir_folder_keeps_both_sides_and_joins_others(clips: Path, tmp_path: Path) -> None:
+    write_collection(
+        tmp_path / "beir",
+        corpus=[{"_id": "d1", "text": "one", "metadata": {"x": 1}}, {"_id": "d2", "text": "two"}],
+        queries=[{"_id": "q1", "text": "ask"}],
+        qrels={"dev": {"q1": {"d2": 2}}},
+    )
+    out = run([tmp_path / "beir", clips], tmp_path / "C", prefix=True, patterns=["news/*.mp4"])
+    collection = Collection.load(out)
+    assert [item.id for item in collection.corpus] == ["beir/d1", "beir/d2", "clips/news/long"]
+    assert collection.qrels == {"dev": {"beir/q1": {"beir/d2": 2}}}
+    assert rows(out / "corpus.jsonl")[0]["metadata"] == {"x": 1}
+
+
+def test_broken_files_are_left_out_and_counted(clips: Path, tmp_path: Path) -> None:
+    source = tmp_path / "some"
+    source.mkdir()
+    shutil.copy(clips / "sport" / "b.mp4", source / "good.mp4")
+    (source / "empty.mp4").write_bytes(b"")
+    (source / "page.mp4").write_bytes(b"<html></html>")
+    with pytest.raises(TooManyFailures, match="2 files or rows are broken and 0 may be") as told:
+        run(source, tmp_path / "C")
+    assert "page.mp4: no media file" in str(told.value)
+    assert [item.id for item in load_side(tmp_path / "C", "corpus")] == ["good"]
+    run(source, tmp_path / "D", max_failures=2)
+    assert sum(row["broken"] for row in rows(tmp_path / "D" / "left_out.jsonl")) == 2
+
+
+def test_a_file_of_two_sources_is_taken_once(clips: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(json.dumps({"id": "mine", "video": str(clips / "sport" / "b.mp4")}))
+    out = run([tmp_path / "t.jsonl", clips], tmp_path / "C", patterns=["sport/b.mp4"])
+    assert [row["_id"] for row in rows(out / "corpus.jsonl")] == ["mine"]
+    assert "taken once" in rows(out / "left_out.jsonl")[0]["reason"]
+
+
+def test_ids_that_collide_are_refused_with_a_cure(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"id": "a", "text": name}))
+    sources = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
+    with pytest.raises(
+        RefusedRequest, match=r"1 ids are used twice: 'a' is one\.jsonl, row 1 and two"
+    ) as told:
+        run(sources, tmp_path / "C")
+    assert "--prefix" in str(told.value)
+    assert not (tmp_path / "C").exists()
+    out = run(sources, tmp_path / "C", prefix=True)
+    assert [row["_id"] for row in rows(out / "corpus.jsonl")] == ["one/a", "two/a"]
+
+
+def test_rows_of_one_id_that_differ_collide(tmp_path: Path) -> None:
+    table = [{"id": "a", "text": "x", "q": "1"}, {"id": "a", "text": "y", "q": "2"}]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table))
+    with pytest.raises(RefusedRequest, match="used twice"):
+        run(tmp_path / "t.jsonl", tmp_path / "C", queries="q")
+
+
+def test_nothing_is_looked_into_twice(clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = run(clips, tmp_path / "C", patterns=["sport/*"])
+    before = {path.name: path.read_bytes() for path in out.glob("*.jsonl")}
+    looked: list[Path] = []
+    real = probing._probe
+    monkeypatch.setattr(probing, "_probe", lambda path, *rest: (looked.append(path), real(path, *rest))[1])
+    with pytest.raises(RefusedRequest, match="already holds files"):
+        run(clips, out, patterns=["sport/*"])
+    run(clips, out, patterns=["sport/*"], update=True)
+    assert looked == []
+    assert {path.name: path.read_bytes() for path in out.glob("*.jsonl")} == before
+    run(clips, out, patterns=["*.mp4"], update=True)
+    assert looked == [clips / "news" / "long.mp4"]
+
+
+def test_a_run_that_was_killed_goes_on(clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run(clips, tmp_path / "whole")
+    out = tmp_path / "C"
+    real, looked = probing._probe, []
+
+    def dies(path: Path, *rest: Any) -> Any:
+        looked.append(path)
+        if len(looked) == 3:
+            raise KeyboardInterrupt
+        return real(path, *rest)
+
+    monkeypatch.setattr(probing, "_probe", dies)
+    with pytest.raises(KeyboardInterrupt):
+        run(clips, out)
+    assert not (out / "collect.json").exists()
+    with (out / "probes.jsonl").open("a") as stream:
+        stream.write('{"path": "cut sho')
+    (out / ".collect.lock").touch()  # what a kill leaves behind
+    run(clips, out)
+    for name in ("corpus.jsonl", "left_out.jsonl", "probes.jsonl"):
+        assert (out / name).read_bytes() == (whole / name).read_bytes()
+    for path in looked[:2]:  # done before it died
+        assert looked.count(path) == 1
+
+
+def test_two_writers_do_not_meet(clips: Path, tmp_path: Path) -> None:
+    out = tmp_path / "C"
+    out.mkdir()
+    with FileLock(out / ".collect.lock"), pytest.raises(RefusedRequest, match="another process is writing"):
+        run(clips, out)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "told"),
+    [
+        ('{"path": "a.mp4"}', {}, "none of its columns is content .* it has: path"),
+        ('{"text": "a"}', {"columns": {"txt": "a"}}, r"unknown role 'txt' \(did you mean 'text'"),
+        ('{"text": "a"}', {"columns": {"id": "nam"}}, "no column 'nam'"),
+        ('{"text": "a", "topic": 1}', {"groups": ["topics"]}, r"no column 'topics' \(did you mean 'topic'"),
+        ("", {}, "holds no row"),
+        ("[]", {}, "line 1: holds a list"),
+        ("{", {}, "line 1: not JSON"),
+        ('{"id": 1, "text": 5}', {}, "1 × text is a int; it must be text"),
+        ('{"video": "https://a.b/c.mp4"}', {}, "is an address"),
+        ('{"text": ""}', {}, "1 × nothing in it"),
+        ('{"text": "a", "start": "x"}', {}, "start is 'x'; it must be seconds"),
+        ('{"text": "a"}', {"split": "train"}, "chooses a part of a data set"),
+    ],
+)
+def test_bad_tables_are_refused(content: str, options: dict[str, Any], told: str, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(content)
+    with pytest.raises(RefusedRequest, match=told):
+        run(tmp_path / "t.jsonl", tmp_path / "C", **options)
+    assert not (tmp_path / "C").exists()
+
+
+def test_everything_wrong_with_a_request_comes_in_one_message(tmp_path: Path) -> None:
+    (tmp_path / "t.xlsx").touch()
+    with pytest.raises(RefusedRequest) as told:
+        collect(
+            [tmp_path / "gone", tmp_path / "t.xlsx"],
+            tmp_path / "C",
+            window=5,
+            overlap=5,
+            probe="none",
+            workers=0,
+        )
+    for part in ("does not exist", "'.xlsx'", "overlap is 5", "--probe none", "workers is 0"):
+        assert part in str(told.value)
+
+
+def test_an_empty_folder_names_the_pattern(clips: Path, tmp_path: Path) -> None:
+    with pytest.raises(RefusedRequest, match=r"no file below it matches '\*.avi'"):
+        run(clips, tmp_path / "C", patterns=["*.avi"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RefusedRequest, match="there is no file in it"):
+        run(tmp_path / "empty", tmp_path / "C")
+
+
+def test_the_command_tells_what_it_found(
+    clips: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["collect", "--source", str(clips), "--out", str(tmp_path / "C"), "--groups", "topic"]
+    assert main([*words, "--workers", "1"]) == 0
+    told = capsys.readouterr().err
+    assert "found 4 video, 1 text, 1 audio → 6 rows, 1 with a transcript" in told
+    assert "group topic: news 3, sport 3" in told
+    assert "1 × no medium or text has the suffix '.docx'" in told

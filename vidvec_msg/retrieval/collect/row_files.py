@@ -1,0 +1,161 @@
+"""The collection's files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from vidvec_msg.media.facts import MediaFacts, Medium
+from vidvec_msg.retrieval.collect.candidates import Candidate, LeftOut, relative
+from vidvec_msg.retrieval.collect.joining import Found
+from vidvec_msg.retrieval.collect.probing import Probe
+from vidvec_msg.retrieval.collect.sidecars import SidecarError, Words, read_words
+from vidvec_msg.retrieval.collect.windows import windows
+from vidvec_msg.runs import replacing
+
+LEFT_OUT = "left_out.jsonl"
+
+
+def unpack(rows: Iterable[Candidate], out: Path) -> None:
+    """Media that sources hold inside themselves become files."""
+    for row in rows:
+        for medium, (suffix, content) in row.unpack.items():
+            path = _place(out, row.id, suffix or _DEFAULT_SUFFIX[medium])
+            if not (path.is_file() and path.stat().st_size == len(content)):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with replacing(path) as temporary:
+                    temporary.write_bytes(content)
+            row.media[medium] = path.resolve()
+
+
+_DEFAULT_SUFFIX: dict[Medium, str] = {"video": ".mp4", "image": ".png", "audio": ".wav"}
+
+
+def _place(out: Path, identity: str, suffix: str) -> Path:
+    """Where a copied file of the row lies; ids may hold folders, never a way out."""
+    parts = [part if part not in ("", ".", "..") else "_" for part in identity.split("/")]
+    return out / "media" / Path(*parts[:-1]) / f"{parts[-1]}{suffix}"
+
+
+def usable(found: Found, probes: dict[Path, Probe]) -> list[Candidate]:
+    """The rows whose media can be used; the others are left out with their reason."""
+    rows = []
+    for row in found.rows:
+        reason = next((why for path in row.media.values() if (why := _fault(path, probes))), None)
+        if reason is None:
+            rows.append(row)
+        else:
+            found.left_out.append(LeftOut(row.where, reason, broken=True))
+    return rows
+
+
+def _fault(path: Path, probes: dict[Path, Probe]) -> str | None:
+    if not path.is_file():
+        return f"no such file: {path}"
+    if path.stat().st_size == 0:
+        return f"empty file: {path}"
+    return probes[path].reason or None if path in probes else None
+
+
+def write_rows(
+    rows: Sequence[Candidate],
+    found: Found,
+    probes: dict[Path, Probe],
+    out: Path,
+    *,
+    window: float,
+    overlap: float,
+    media: str,
+) -> tuple[int, int]:
+    """Writes both sides, the judgements and what was left out.
+
+    Returns:
+        rows of the corpus, and how many of them have a transcript.
+    """
+    root = out.resolve()
+    parts: dict[str, list[str]] = {}  # id of a clip → ids of its segments
+    written = spoken = 0
+    lines = []
+    for row in rows:
+        if media == "copy":
+            _copy(row, out)
+        content = {name: relative(path, root) for name, path in row.media.items()}
+        said = _words(row, found.left_out)
+        for start, end in _segments(row, probes, window, overlap):
+            identity = row.id if start is None else f"{row.id}#t={start:g},{end:g}"
+            parts.setdefault(row.id, []).append(identity)
+            fields = dict(row.fields)
+            if start is not None:
+                fields |= {"start": start, "end": end}
+            if said is not None and "transcript" not in fields:
+                text = said.text if start is None else said.between(start, end or 0.0)
+                fields |= {"transcript": text} if text else {}
+            groups = {"groups": row.groups} if row.groups else {}
+            lines.append(json.dumps({"_id": identity, **content, **fields, **groups}, ensure_ascii=False))
+            written += 1
+            spoken += "transcript" in fields
+    for split, judged in found.qrels.items():
+        _write_split(out / "qrels" / f"{split}.tsv", judged, parts)
+    if found.queries:
+        told = [
+            {name: relative(value, root) if isinstance(value, Path) else value for name, value in row.items()}
+            for row in found.queries
+        ]
+        _write_lines(out / "queries.jsonl", [json.dumps(row, ensure_ascii=False) for row in told])
+    reasons = [
+        json.dumps({"where": one.where, "reason": one.reason, "broken": one.broken}, ensure_ascii=False)
+        for one in found.left_out
+    ]
+    _write_lines(out / LEFT_OUT, reasons)
+    _write_lines(out / "corpus.jsonl", lines)
+    return written, spoken
+
+
+def _segments(
+    row: Candidate, probes: dict[Path, Probe], window: float, overlap: float
+) -> list[tuple[float | None, float | None]]:
+    """Start and end of each row that a clip becomes; (None, None) leaves it as it is."""
+    whole: list[tuple[float | None, float | None]] = [(None, None)]
+    path = row.media.get("video") or row.media.get("audio")
+    if not window or path is None or "start" in row.fields or "end" in row.fields:
+        return whole
+    facts: MediaFacts | None = probes[path].facts if path in probes else None
+    return [*windows(facts.duration, window, overlap)] or whole if facts is not None else whole
+
+
+def _words(row: Candidate, left_out: list[LeftOut]) -> Words | None:
+    if row.sidecar is None:
+        return None
+    try:
+        return read_words(row.sidecar)
+    except SidecarError as error:
+        left_out.append(LeftOut(str(row.sidecar), str(error).removeprefix(f"{row.sidecar}: ")))
+        return None
+
+
+def _copy(row: Candidate, out: Path) -> None:
+    for medium, path in row.media.items():
+        place = _place(out, row.id, path.suffix).resolve()
+        if place == path:
+            continue
+        if not (place.is_file() and place.stat().st_size == path.stat().st_size):
+            with replacing(place) as temporary:
+                shutil.copyfile(path, temporary)
+        row.media[medium] = place
+
+
+def _write_split(path: Path, judged: dict[str, dict[str, int]], parts: dict[str, list[str]]) -> None:
+    """Judgements of a clip are those of each of its segments; those of rows that were left out stay, as
+    positives that nobody finds."""
+    lines = ["query-id\tcorpus-id\tscore"]
+    for query, grades in judged.items():
+        for document, grade in grades.items():
+            lines += [f"{query}\t{part}\t{grade}" for part in parts.get(document, [document])]
+    _write_lines(path, lines)
+
+
+def _write_lines(path: Path, lines: Sequence[str]) -> None:
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
+        stream.writelines(line + "\n" for line in lines)
