@@ -23,7 +23,8 @@ from vidvec_msg.embedders.models import TINYWORLD
 from vidvec_msg.errors import Failure, ItemError, JobFailed, Problems, RefusedRequest, TooManyFailures
 from vidvec_msg.formats.collections import Side, load_side, missing_media
 from vidvec_msg.formats.items import Item, item_digest
-from vidvec_msg.formats.vectors import VectorsFolder
+from vidvec_msg.formats.vectors import MANIFEST, VectorsFolder
+from vidvec_msg.retrieval.slices import adopt, bounds, discard, folder_of, parse_slice
 from vidvec_msg.retrieval.writing import VectorsWriter, is_complete, writing
 from vidvec_msg.runs import digest_of, software_versions
 
@@ -47,6 +48,7 @@ def embed(
     role: Literal["auto", "query", "document"] = "auto",
     batch_size: int = 0,
     shard_size: int = 50_000,
+    shard: str | None = None,
     dtype: StoredType = "float32",
     max_failures: float = 0,
 ) -> Path:
@@ -61,6 +63,8 @@ def embed(
         batch_size: items per call of the embedder, which forms its own batches of them; 0: 1024 texts, or 32
             items of a side with media.
         shard_size: items per .npy file; also what memory holds at once.
+        shard: "3/16" embeds the third of 16 slices into OUT/slices/, so that several processes or machines
+            share the work; when all are there, the same command without it joins them.
         dtype: how vectors are stored; float16 halves the folder and rounds in the fourth digit.
         max_failures: items that may fail: a count, or a share of all items if below 1 (0.01 is 1%).
 
@@ -75,12 +79,19 @@ def embed(
     refuse_bad_request(
         items, batch_size=batch_size, shard_size=shard_size, dtype=dtype, max_failures=max_failures
     )
+    target = out
+    if shard is not None:
+        if (out / MANIFEST).is_file():
+            raise RefusedRequest(f"--out {out} is complete: there is no slice {shard} left to embed")
+        number, count = parse_slice(shard)
+        first, last = bounds(number, count, items=len(items), shard_size=shard_size)
+        items, target = items[first:last], folder_of(out, number, count)
     refuse_missing_media(items, max_failures)  # before the embedder is loaded
     embed_items(
         items,
         load_embedder(embedder),
         role=SIDE_ROLES[side] if role == "auto" else role,
-        out=out,
+        out=target,
         batch_size=batch_size,
         shard_size=shard_size,
         dtype=dtype,
@@ -159,6 +170,7 @@ def embed_items(
         log.info("vectors folder %s is complete already: nothing to embed", out)
     else:
         told_before = str(embedder.tally) if isinstance(embedder, Tallies) else ""
+        adopt(out, items, request, lambda part: digest_of_items(part, missing))
         with writing(out, request) as writer:
             for batch in _batches(writer, items, batch_size, save_every, progress):
                 if isinstance(embedder, Prepares):
@@ -177,6 +189,7 @@ def embed_items(
             writer.finish(items, manifest)
         if isinstance(embedder, Tallies) and (told := str(embedder.tally)) != told_before:
             log.info("%s was given so far: %s", embedder.card.name, told)
+    discard(out)
     return _opened(out, allowed)
 
 
