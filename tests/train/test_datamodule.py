@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.pairs import Pair
+from vidvec_msg.retrieval.mining.verb import mine_negatives
+from vidvec_msg.train.batches import NO_TEXT, Tokens
 from vidvec_msg.train.datamodule import PairsData, split
+from vidvec_msg.train.loader import PairLoader
+from vidvec_msg.train.losses import EncodedPairs, InfoNCE
 
 
 def data(pairs_file: Path, **options: object) -> PairsData:
@@ -25,8 +33,9 @@ def test_batch_size_is_per_rank(pairs_file: Path) -> None:
 
 
 def test_the_plan_takes_the_options(pairs_file: Path) -> None:
-    plan = data(pairs_file, batch_size=5, seed=3, one_per_group=True, drop_last=False).plan(ranks=1)
-    assert (plan.batch_size, plan.seed, plan.one_per_group, plan.drop_last) == (5, 3, True, False)
+    plan = data(pairs_file, batch_size=6, seed=3, per_group=2).plan(ranks=1)
+    assert (plan.batch_size, plan.seed, plan.per_group, plan.drop_last) == (6, 3, 2, True)
+    assert data(pairs_file, batch_size=5, drop_last=False).plan(ranks=1).drop_last is False
     assert plan.groups[:3] == ["story 0", "story 0", "story 1"]
 
 
@@ -93,9 +102,137 @@ def test_wrong_options_come_in_one_message() -> None:
         PairsData("x.jsonl", validation_fraction=1.5)
 
 
-def test_too_few_pairs_for_a_batch_are_refused_when_read(pairs_file: Path) -> None:
+def test_too_few_pairs_for_a_batch_are_refused_where_they_would_train(pairs_file: Path) -> None:
+    made = data(pairs_file, batch_size=25)
+    made.setup("validate")
     with pytest.raises(RefusedRequest, match="24 pairs do not fill one batch of 25"):
-        data(pairs_file, batch_size=25)
+        made.setup("fit")
+
+
+# ---- the account
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_setup_tells_what_the_pairs_hold_and_what_is_odd(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows: list[dict[str, Any]] = [
+        {"anchor": f"a{i}", "positive": f"p{i}", "group": f"g{i // 2}"} for i in range(8)
+    ]
+    rows[0]["negatives"] = ["n1", "n2", "n3"]
+    rows[1]["negatives"] = ["n1", "a1"]
+    rows += [
+        {"anchor": "a3", "positive": "p3", "group": "g1"},
+        {"anchor": "x", "positive": "x", "group": "g9"},
+    ]
+    path = written(tmp_path / "p.jsonl", rows)
+    made = data(path, batch_size=4, per_group=2, negatives=2)
+    with caplog.at_level("INFO", logger="vidvec_msg"):
+        made.setup("fit")
+    told = [record.message for record in caplog.records]
+    assert told == [
+        "10 pairs train in 2 steps an epoch (8 pairs seen), 0 validate",
+        "5 groups, 17 distinct texts in 20 places (15% repeated), hard negatives per pair 0 to 3, median 0, "
+        "1 pair has more than the 2 asked for: another draw of them trains each epoch",
+        "1 pair (pair 9) has anchor and positive of an earlier pair again; each copy trains",
+        "1 pair (pair 10) has the same text as anchor and as positive, which teaches nothing",
+        "1 pair (pair 2) has the own anchor or positive among the negatives; the loss leaves that out",
+        "pairs that never train, as their group has fewer than data.per_group 2: 1",
+    ]
+
+
+def test_pairs_without_a_negative_in_their_batch_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{"anchor": f"a{i}", "positive": f"p{i}", "group": "big" if i < 9 else f"g{i}"} for i in range(10)]
+    made = data(written(tmp_path / "p.jsonl", rows), batch_size=2)
+    with caplog.at_level("INFO", logger="vidvec_msg"):
+        made.setup("fit")
+    assert "8 of 10 pairs have no negative in their batch of the first epoch" in caplog.text
+    hard = [{**row, "negatives": ["n"]} if row["anchor"] == "a0" else row for row in rows]
+    made = data(written(tmp_path / "q.jsonl", hard), batch_size=2)
+    assert made.checked_plan(ranks=1)[1] == 6  # a hard negative serves the batch, not its pair alone
+    assert data(tmp_path / "q.jsonl", batch_size=2, negatives=0).checked_plan(ranks=1)[1] == 8
+
+
+# ---- hard negatives on their way into the loss
+
+
+def loaders(made: PairsData, ranks: int = 1) -> list[PairLoader]:
+    """The training loader of each rank, as a trainer would ask for it."""
+    found = []
+    for rank in range(ranks):
+        module = SimpleNamespace(tokenise=lambda text: Tokens([ord(letter) for letter in text]))
+        made.trainer = SimpleNamespace(world_size=ranks, global_rank=rank, lightning_module=module)  # type: ignore[assignment]
+        found.append(made.train_dataloader())
+    return found
+
+
+def test_mined_negatives_count_in_the_loss(tmp_path: Path) -> None:
+    rows = [
+        {"anchor": f"{animal} {animal}", "positive": f"{animal} {i}", "group": animal}
+        for i, animal in enumerate(["apple", "dog", "bridge", "candle"] * 2)
+    ]
+    path = written(tmp_path / "p.jsonl", rows)
+    out = mine_negatives(
+        str(path), "fakes:KeywordEmbedder", tmp_path / "mined.jsonl", num_negatives=2, relative_margin=None
+    )
+    counts = {}
+    for source in (path, out):
+        made = data(source, batch_size=4, per_group=1)
+        made.setup("fit")
+        batch = next(iter(loaders(made)[0]))
+        random = torch.nn.functional.normalize(
+            torch.randn(len(batch.texts), 8, generator=torch.Generator().manual_seed(0)), dim=-1
+        )
+        own = EncodedPairs(
+            random[batch.anchors],
+            random[batch.positives],
+            random[batch.negatives.clamp(min=0)],
+            batch.keys,
+        )
+        result = InfoNCE()(own, own, 0)
+        counts[source] = (int(result.negatives), float(result.rows.mean()))
+    assert counts[path][0] == 4 * 3
+    assert counts[out][0] == 4 * 3 + 4 * 8  # each anchor against its two and those of the three other pairs
+    assert counts[out][1] != counts[path][1]
+
+
+def test_ragged_negatives_are_drawn_by_seed_and_epoch_on_every_rank(tmp_path: Path) -> None:
+    counts = [0, 5, 1, 0, 3, 0, 2, 7]
+    rows = [
+        {"anchor": f"a{i}", "positive": f"p{i}", "negatives": [f"n{i}.{k}" for k in range(count)]}
+        for i, count in enumerate(counts)
+    ]
+    path = written(tmp_path / "p.jsonl", rows)
+
+    def epochs(seed: int, done: int = 0, ranks: int = 2, most: int | None = 2) -> list[dict[str, set[str]]]:
+        """Per epoch, each pair's negatives over all ranks; from the batch ``done`` on."""
+        made = data(path, batch_size=2, seed=seed, negatives=most)
+        given: dict[int, dict[str, set[str]]] = {}
+        for loader in loaders(made, ranks):
+            loader.load_state_dict({"given": done})
+            for _ in range(2 - done // len(loader.plan)):
+                for batch in loader:
+                    seen = given.setdefault(batch.number // len(loader.plan), {})
+                    for name, row in zip(batch.names, batch.negatives.tolist(), strict=True):
+                        seen[name] = {batch.texts[place] for place in row if place != NO_TEXT}
+        return [given[epoch] for epoch in sorted(given)]
+
+    first, second = epochs(0)
+    assert {name: len(found) for name, found in first.items()} == {
+        f"pair {i + 1}": min(count, 2) for i, count in enumerate(counts)
+    }
+    assert first != second  # another draw
+    assert epochs(0) == [first, second]
+    assert epochs(0, done=1)[1] == second  # resumed: the same draw
+    assert epochs(1) != [first, second]
+    assert not any(epochs(0, most=0)[0].values())
+    assert sorted(len(found) for found in epochs(0, most=None)[0].values()) == sorted(counts)
 
 
 def test_without_a_module_there_is_no_loader(pairs_file: Path) -> None:

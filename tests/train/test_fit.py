@@ -77,7 +77,15 @@ def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 def test_the_run_folder_holds_everything(run: Path) -> None:
     found = {path.relative_to(run).parts[0] for path in run.rglob("*")}
-    assert found == {"config.yaml", "checkpoints", "metrics.csv", "tensorboard", "embedder", "summary.json"}
+    assert found == {
+        "config.yaml",
+        "checkpoints",
+        "metrics.csv",
+        "curves.png",
+        "tensorboard",
+        "embedder",
+        "summary.json",
+    }
     assert (
         run / "checkpoints" / "last.ckpt"
     ).stat().st_size < 500_000  # adapter and optimizer, not the model
@@ -91,9 +99,9 @@ def test_the_run_folder_holds_everything(run: Path) -> None:
 def test_metrics_stand_under_their_own_names(run: Path) -> None:
     with (run / "metrics.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
-    assert [row["step"] for row in rows] == ["0", "1", "2", "3"]
+    assert [row["step"] for row in rows if row["train/loss"]] == ["0", "1", "2", "3"]
     measured = [row["step"] for row in rows if row["val/forward/hit_rate@1"]]
-    assert measured == ["1", "3"]  # after 2 and 4 steps
+    assert measured == ["0", "2", "4"]  # before the first step, and after 2 and 4
     assert {"val/forward/map", "val/reverse/hit_rate@1", "val/reverse/map", "train/loss", "lr"} <= rows[
         0
     ].keys()
@@ -131,6 +139,16 @@ def test_validate_without_anything_to_measure_is_refused(run: Path, tmp_path: Pa
     (tmp_path / "bare.yaml").write_text(yaml.safe_dump(content))
     with pytest.raises(RefusedRequest, match=r"there is nothing to measure: give pairs \(--data\.validation"):
         main(["validate", "--config", str(tmp_path / "bare.yaml"), "--ckpt_path", "last"])
+
+
+def test_validate_needs_no_training_batch(
+    config: Path, pairs_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["validate", "--config", str(config), "--data.validation_fraction=0.5", "--data.batch_size=20"]
+    assert (
+        main([*words, "--trainer.default_root_dir", str(tmp_path)]) == 0
+    )  # 12 pairs would train, 12 validate
+    assert "val/loss" in capsys.readouterr().out
 
 
 def test_an_option_wins_over_the_file(config: Path, tmp_path: Path) -> None:
@@ -191,7 +209,7 @@ def test_an_embedder_that_cannot_be_written_costs_no_training(
 
     words = ["fit", "--config", str(config), "--trainer.default_root_dir", str(tmp_path / "run")]
     with monkeypatch.context() as patch:
-        patch.setattr(artefacts, "save_embedder", fails)
+        patch.setattr(artefacts, "write_trained", fails)
         with pytest.raises(OSError, match="no space left"):
             main(words)
     assert not (tmp_path / "run" / "summary.json").exists()
@@ -283,6 +301,49 @@ def test_all_problems_come_at_once_before_the_model_is_built(
         (["--model.loss.temperature=warm"], "temperature"),
         (["--model.loss.temprature=1"], "unknown option 'temprature' (did you mean 'temperature'?)"),
         (["--model.loss=DualSoftmax", "--model.loss.prior_temperature=0"], "prior_temperature is 0.0"),
+        (["--model.loss=InfoNSE"], "no loss 'InfoNSE' (did you mean 'InfoNCE'?); losses: DualSoftmax,"),
+        (["--model.loss=torch.nn.Linear"], "'torch.nn.Linear' is no PairLoss; losses: DualSoftmax,"),
+        (
+            ["--model.loss=Matryoshka"],
+            "Matryoshka needs dims; its options and their defaults: dims, loss (None)",
+        ),
+        (
+            ["--model.loss=GuidedInfoNCE"],
+            "GuidedInfoNCE needs guide; its options and their defaults: guide, margin",
+        ),
+        (
+            ["--model.loss=GuidedInfoNCE", "--model.loss.guide=sst:x"],
+            "no embedder 'sst:x'. Did you mean st:x?",
+        ),
+        (
+            ["--model.loss=GuidedInfoNCE", "--model.loss.guid=st:x"],
+            "unknown option 'guid' (did you mean 'guide'?)",
+        ),
+        (
+            ["--trainer.callbacks+=KeepBest", "--trainer.callbacks.monitor=val/pairs/forward/mapp"],
+            "KeepBest: monitor is 'val/pairs/forward/mapp', which this run does not measure. It measures",
+        ),
+        (
+            [
+                "--data.validation_fraction=0.5",
+                "--trainer.callbacks+=StopEarly",
+                "--trainer.callbacks.monitor=val/pairs/forward/mapp",
+            ],
+            "StopEarly: monitor is 'val/pairs/forward/mapp' (did you mean 'val/pairs/forward/map'?)",
+        ),
+        (["--trainer.callbacks+=StopEarly", "--trainer.callbacks.patience=0"], "patience is 0"),
+        (
+            ["--trainer.callbacks+=RetrievalValidation", "--trainer.callbacks.collection=nowhere"],
+            "RetrievalValidation of nowhere",
+        ),
+        (
+            [
+                "--data.validation_fraction=0.5",
+                "--trainer.callbacks+=PairsValidation",
+                "--trainer.callbacks+=PairsValidation",
+            ],
+            "2 measurements log under the prefix 'val/pairs'",
+        ),
         (["--data.passage_tokens=-1"], "passage_tokens is -1"),
         (["--ckpt_path=last"], "--ckpt_path last: there is no"),
         (["--model.model=nothing"], "no model 'nothing'"),
@@ -306,6 +367,81 @@ def test_refusals_of_the_command_line(
         ["fit", "--config", str(config), "--trainer.default_root_dir", run, *words], capsys, monkeypatch
     )
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "words", "told"),
+    [
+        (
+            {"caption": "a", "positive": "b"},
+            [],
+            "no column 'anchor' for the anchor; it has: caption, positive",
+        ),
+        ({"anchor": "a", "positive": " "}, [], "line 1: positive is empty; a text is needed"),
+        (
+            {"anchor": "a", "positive": "b", "neg": "c"},
+            [],
+            "column 'neg' looks like training text but nothing reads it",
+        ),
+        (
+            {"anchor": "a{}", "positive": "Never give up."},
+            [],
+            "no pair has a negative in its batch of 4 pairs over all ranks: all 8 pairs share their "
+            "positive, 'Never give up.'. Give pairs of several groups",
+        ),
+        ({"anchor": "a{}", "positive": "p{}", "group": "g"}, [], "all 8 pairs share their group, 'g'"),
+        (
+            {"anchor": "a{}", "positive": "p{}", "group": "g"},
+            ["--data.per_group=1"],
+            "1 per group, needs 4 groups; the pairs have 1. Lower data.batch_size, or set data.per_group",
+        ),
+        (
+            {"anchor": "a{}", "positive": "p{}"},
+            ["--data.per_group=2"],
+            "needs 2 groups of at least 2 pairs; the pairs have 0",
+        ),
+        (
+            {"anchor": "a{}", "positive": "p{}"},
+            ["--data.validation_fraction=0.01"],
+            "validation_fraction 0.01 of 8 groups is 0 groups; training and validation both need at least",
+        ),
+    ],
+)
+def test_pairs_that_cannot_train_are_refused_with_the_reason(
+    config: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    row: dict[str, str],
+    words: list[str],
+    told: str,
+) -> None:
+    rows = [{name: text.format(number) for name, text in row.items()} for number in range(8)]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    options = ["--trainer.default_root_dir", str(tmp_path / "run"), f"--data.pairs={tmp_path / 'p.jsonl'}"]
+    assert told in refused(["fit", "--config", str(config), *options, *words], capsys, monkeypatch)
+
+
+def test_options_of_the_batches_are_refused_together(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["fit", "--config", str(config), "--trainer.default_root_dir", str(tmp_path / "run")]
+    words += ["--data.batch_size=1", "--data.per_group=2", "--data.drop_last=false", "--data.negatives=-1"]
+    told = refused(words, capsys, monkeypatch)
+    assert "at least 2 pairs are needed for one to be a negative" in told
+    assert "it must be a multiple of per_group, which is 2" in told
+    assert "drop_last is false; with per_group every batch is full" in told
+    assert "negatives is -1; it must be at least 0 (per pair), or null for all" in told
+
+
+def test_the_option_that_per_group_replaced_is_answered_with_its_name(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = yaml.safe_load(config.read_text())
+    content["data"]["one_per_group"] = True
+    (tmp_path / "old.yaml").write_text(yaml.safe_dump(content))
+    told = refused(["fit", "--config", str(tmp_path / "old.yaml")], capsys, monkeypatch)
+    assert "unknown option 'data.one_per_group' (did you mean 'data.per_group'?)" in told
 
 
 def test_an_unknown_key_of_the_file_is_named_with_the_nearest(

@@ -10,7 +10,8 @@ from tiny_models import LAYERS
 
 from vidvec_msg.embedders.language_model import hidden_state, load_language_model
 from vidvec_msg.errors import RefusedRequest
-from vidvec_msg.train.lora import LoraOptions, account, add_lora
+from vidvec_msg.train.lora import LoraOptions, add_lora
+from vidvec_msg.train.tuning import account
 
 IDS = torch.arange(5, 14)[None]
 
@@ -25,10 +26,15 @@ def test_a_fresh_adapter_changes_nothing_and_only_it_trains(tiny: Path) -> None:
     assert all("lora_" in name for name in names)
 
 
-def test_the_account_says_what_trains(tiny: Path) -> None:
-    text = account(add_lora(load_language_model(tiny), LoraOptions(r=4)))
-    assert "12,288 of 156,160 parameters train (7.87%)" in text
-    assert f"q_proj ×{LAYERS}" in text
+def test_a_fresh_dora_keeps_the_vectors_and_trains_a_length_per_weight_row(tiny: Path) -> None:
+    tower = load_language_model(tiny)
+    before = hidden_state(tower, IDS, torch.ones_like(IDS))
+    adapted = add_lora(tower, LoraOptions(r=4, dora=True))
+    torch.testing.assert_close(hidden_state(adapted, IDS, torch.ones_like(IDS)), before)
+    layer = adapted.get_submodule("base_model.model.layers.0.mlp.up_proj")
+    lengths = layer.lora_magnitude_vector["default"].weight  # (out,)
+    torch.testing.assert_close(lengths, layer.get_base_layer().weight.norm(dim=1))
+    assert lengths.requires_grad
 
 
 def test_targets_narrow_the_adapter(tiny: Path) -> None:

@@ -57,3 +57,18 @@ def test_a_resumed_run_keeps_the_rows_before_and_replaces_those_after(tmp_path: 
     second.log_metrics({"loss": 20.0}, 2)
     second.finalize("success")
     assert [(row["step"], row["loss"]) for row in rows(first.path)] == [("0", "0"), ("1", "1"), ("2", "20")]
+
+
+def test_what_was_measured_at_the_resumed_step_stays(tmp_path: Path) -> None:
+    """A fit measures at step 2, saves, and is killed; resumed, it does not measure step 2 again."""
+    first = MetricsFile(tmp_path / "metrics.csv")
+    first.log_metrics({"loss": 0.0}, 0)
+    first.log_metrics({"val/forward/map": 0.5}, 2)
+    first.finalize("failed")
+    second = MetricsFile(first.path)
+    assert second.table() == {0: {"loss": 0.0}, 2: {"val/forward/map": 0.5}}  # before anything is logged
+    second.log_metrics({"loss": 2.0}, 2)
+    second.log_metrics({"loss": 3.0}, 3)
+    assert second.table()[2] == {"loss": 2.0, "val/forward/map": 0.5}
+    second.finalize("success")
+    assert [row["step"] for row in rows(first.path)] == ["0", "2", "3"]

@@ -21,8 +21,9 @@ from vidvec_msg.train.batches import Collate, PairBatch
 from vidvec_msg.train.datamodule import PairsData
 from vidvec_msg.train.lora import LoraOptions
 from vidvec_msg.train.losses import GuidedInfoNCE, InfoNCE
-from vidvec_msg.train.module import NonFiniteLoss, TextContrastive
+from vidvec_msg.train.module import TextContrastive
 from vidvec_msg.train.optimizer import OptimizerOptions
+from vidvec_msg.train.step_report import NonFiniteLoss
 from vidvec_msg.train.text_tower import TowerEmbedder, encode
 
 PAIRS = [
@@ -166,7 +167,7 @@ def test_a_learned_temperature_trains_is_logged_and_stands_in_the_checkpoint(
     )
     name = "loss.temperature.logarithm"
     assert name in trained.trained_names()
-    assert f"train/{name}" in trained.trainer.callback_metrics
+    assert "train/temperature" in trained.trainer.callback_metrics
     assert float(trained.loss.temperature()) != pytest.approx(0.05, rel=1e-3)
     trained.trainer.save_checkpoint(tmp_path / "a.ckpt")
     assert name in torch.load(tmp_path / "a.ckpt", weights_only=True)["state_dict"]
@@ -241,7 +242,7 @@ def test_a_fit_tells_what_trains_and_how_many_negatives_an_anchor_has(
     caplog.set_level(logging.INFO, logger="vidvec_msg")
     made = module(tiny)
     trainer(tmp_path, max_steps=1, accumulate_grad_batches=2).fit(
-        made, datamodule=PairsData(str(pairs_file), batch_size=4, one_per_group=True)
+        made, datamodule=PairsData(str(pairs_file), batch_size=4, per_group=1)
     )
     assert "12,288 of 156,160 parameters train" in caplog.text
     assert "3.0 negatives per anchor on 1 rank(s); accumulating 2 batches adds none" in caplog.text
@@ -249,7 +250,7 @@ def test_a_fit_tells_what_trains_and_how_many_negatives_an_anchor_has(
     assert {
         "train/loss",
         "train/accuracy",
-        "train/masked_cells",
+        "train/false_negatives",
         "lr",
         "pairs_per_second",
         "tokens_per_second",
@@ -304,7 +305,7 @@ def test_validation_pairs_are_measured(tiny: Path, pairs_file: Path, tmp_path: P
     made = module(tiny)
     data = PairsData(str(pairs_file), batch_size=4, validation_fraction=0.25)
     found = trainer(tmp_path).validate(made, datamodule=data, verbose=False)[0]
-    assert {"val/loss", "val/accuracy", "val/negatives_per_anchor", "val/masked_cells"} <= found.keys()
+    assert {"val/loss", "val/accuracy", "val/negatives_per_anchor", "val/false_negatives"} <= found.keys()
 
 
 def test_checkpoints_hold_the_adapter_alone_and_load_again(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.train.plan import BatchPlan
@@ -62,7 +66,7 @@ def test_slices_of_ranks_join_to_the_batch_and_none_is_empty(size: int, ranks: i
 )
 def test_no_two_pairs_of_a_group_meet_in_a_batch(sizes: list[int], batch_size: int, seed: int) -> None:
     groups = [f"g{group}" for group, size in enumerate(sizes) for _ in range(size)]
-    plan = BatchPlan(groups, batch_size, seed=seed, one_per_group=True)
+    plan = BatchPlan(groups, batch_size, seed=seed, per_group=1)
     for epoch in range(3):
         batches = plan.epoch(epoch)
         assert len(batches) == len(plan) > 0  # fixed, whatever the draw
@@ -72,24 +76,80 @@ def test_no_two_pairs_of_a_group_meet_in_a_batch(sizes: list[int], batch_size: i
             assert len({groups[row] for row in batch}) == batch_size
 
 
-def test_one_per_group_wastes_nothing_when_groups_are_equal() -> None:
+def test_one_pair_per_group_wastes_nothing_when_groups_are_equal() -> None:
     groups = [f"g{row % 32}" for row in range(32 * 6)]
-    plan = BatchPlan(groups, 32, one_per_group=True)
+    plan = BatchPlan(groups, 32, per_group=1)
     assert len(plan) == 6
     assert sorted(flat(plan.epoch(0))) == list(range(192))
 
 
 def test_pairs_without_a_group_are_groups_of_their_own() -> None:
-    assert len(BatchPlan([None] * 8, 4, one_per_group=True)) == 2
+    assert len(BatchPlan([None] * 8, 4, per_group=1)) == 2
 
 
 def test_which_pairs_meet_changes_from_epoch_to_epoch() -> None:
-    plan = BatchPlan([f"g{row % 4}" for row in range(40)], 4, one_per_group=True)
+    plan = BatchPlan([f"g{row % 4}" for row in range(40)], 4, per_group=1)
     assert {frozenset(b) for b in plan.epoch(0)} != {frozenset(b) for b in plan.epoch(1)}
 
 
 def test_too_few_pairs_or_groups_are_refused_with_the_way_out() -> None:
     with pytest.raises(RefusedRequest, match=r"3 pairs do not fill one batch of 4.*Lower data.batch_size"):
         BatchPlan([None] * 3, 4)
-    with pytest.raises(RefusedRequest, match=r"needs 3 groups; the pairs have 2.*one_per_group false"):
-        BatchPlan(["a", "a", "b", "b"], 3, one_per_group=True)
+    with pytest.raises(RefusedRequest, match=r"needs 3 groups; the pairs have 2.*per_group null"):
+        BatchPlan(["a", "a", "b", "b"], 3, per_group=1)
+
+
+# ---- groups that meet on purpose
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=2, max_size=12),
+    hands=st.integers(1, 4),
+    per_group=st.integers(1, 4),
+    ranks=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+def test_every_batch_holds_exactly_so_many_pairs_of_each_of_its_groups(
+    sizes: list[int], hands: int, per_group: int, ranks: int, seed: int
+) -> None:
+    groups = [f"g{group}" for group, size in enumerate(sizes) for _ in range(size)]
+    enough = sum(size >= per_group for size in sizes)
+    if hands > enough:
+        with pytest.raises(RefusedRequest, match=rf"needs {hands} groups.*the pairs have {enough}"):
+            BatchPlan(groups, hands * per_group, per_group=per_group)
+        return
+    plan = BatchPlan(groups, hands * per_group, ranks=ranks, seed=seed, per_group=per_group)
+    seen = set()
+    for epoch in range(3):
+        batches = plan.epoch(epoch)
+        assert len(batches) == len(plan) > 0  # the same in every epoch
+        assert plan.epoch(epoch) == batches  # whoever asks, and after a resumption
+        assert len(set(flat(batches))) == len(flat(batches)) == plan.used
+        for batch in batches:
+            assert set(Counter(groups[row] for row in batch).values()) == {per_group}
+            assert len(batch) == plan.batch_size
+            assert flat([plan.slice_of(batch, rank) for rank in range(ranks)]) == batch
+        seen |= set(flat(batches))
+    never = {row for row, group in enumerate(groups) if groups.count(group) < per_group}
+    assert seen.isdisjoint(never)
+    assert plan.never_used == len(never)
+
+
+def test_which_pairs_of_a_group_meet_changes_from_epoch_to_epoch() -> None:
+    groups = [f"g{row // 8}" for row in range(16)]
+    plan = BatchPlan(groups, 4, per_group=2)
+    couples = [
+        {frozenset(row for row in batch if groups[row] == "g0") for batch in plan.epoch(epoch)}
+        for epoch in range(2)
+    ]
+    assert couples[0] != couples[1]
+
+
+def test_a_group_that_does_not_fill_its_share_is_told_in_the_refusal() -> None:
+    with pytest.raises(
+        RefusedRequest, match=r"2 per group, needs 2 groups of at least 2 pairs; the pairs have 1\."
+    ):
+        BatchPlan(["a", "a", "b", None], 4, per_group=2)
+    with pytest.raises(RefusedRequest, match="5 pairs over all ranks does not divide into groups of 2"):
+        BatchPlan(["a", "a", "b", "b"], 5, per_group=2)

@@ -15,8 +15,10 @@ from vidvec_msg.formats.collections import Collection, write_collection
 from vidvec_msg.retrieval.evaluate import evaluate_vectors
 from vidvec_msg.tinyworld.collections import write_mp4
 from vidvec_msg.train.lora import LoraOptions
+from vidvec_msg.train.measurement import embedder_of, refuse_shared_prefixes
 from vidvec_msg.train.module import TextContrastive
-from vidvec_msg.train.retrieval_validation import RetrievalValidation, embedder_of
+from vidvec_msg.train.pairs_validation import PairsValidation
+from vidvec_msg.train.retrieval_validation import RetrievalValidation
 
 WORDS = ("dog", "cat", "fox", "owl")
 
@@ -117,3 +119,26 @@ def test_problems_come_in_one_message_when_it_is_made(tmp_path: Path) -> None:
         assert told in str(refusal.value)
     with pytest.raises(RefusedRequest, match="map_at_ten"):
         RetrievalValidation(str(tmp_path), metrics=["map_at_ten"])
+
+
+def test_clips_are_measured_before_training_too(tiny: Path, tmp_path: Path) -> None:
+    """A fresh adapter is saved for the full model although nothing of it is trained yet."""
+    torch.manual_seed(0)
+    fresh = TextContrastive(str(tiny), lora=LoraOptions(r=4))
+    items = Collection.load(collection(tmp_path / "c", clips=True), split="test").corpus
+    with embedder_of(fresh, items) as embedder:
+        assert embedder.encode(items, role="document").shape == (4, 64)
+
+
+def test_two_measurements_under_one_prefix_are_refused(tmp_path: Path) -> None:
+    folder = str(collection(tmp_path / "c", clips=False))
+    one, other = RetrievalValidation(folder), RetrievalValidation(folder, prefix="val/half", split="half")
+    refuse_shared_prefixes([one, other, PairsValidation(), object()])
+    with pytest.raises(RefusedRequest, match="2 measurements log under the prefix 'val', and one would hide"):
+        refuse_shared_prefixes([one, other, RetrievalValidation(folder)])
+
+
+def test_names_are_those_that_are_logged(module: TextContrastive, tmp_path: Path) -> None:
+    callback = RetrievalValidation(str(collection(tmp_path / "c", clips=False)), prefix="val/few")
+    assert callback.names[0] == "val/few/forward/hit_rate@1"
+    assert callback.names == list(callback._values(module))

@@ -48,6 +48,11 @@ class EmbedderCard:
         max_tokens: longest text in tokens; longer content is cut, the prompt never.
         versions: software that made the vectors; recorded, not part of the fingerprint.
         sound: whether clips are given with their own sound.
+        truncate_dim: how many of the model's dimensions are kept, the first ones; 0 keeps all.
+        merged_from: fingerprint of the embedder whose adapter was merged into the weights; recorded, not part
+            of the fingerprint.
+        trained_over: "nf4" if the adapter was trained over 4-bit weights (QLoRA); the embedder opens on the
+            model as it is published. Recorded, not part of the fingerprint.
     """
 
     name: str
@@ -68,6 +73,9 @@ class EmbedderCard:
     max_tokens: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     sound: bool = field(default=False, metadata=NEUTRAL)
+    truncate_dim: int = field(default=0, metadata=NEUTRAL)
+    merged_from: str = field(default="", metadata=NEUTRAL)
+    trained_over: str = field(default="", metadata=NEUTRAL)
 
     @property
     def fingerprint(self) -> str:
@@ -76,10 +84,10 @@ class EmbedderCard:
         Names and paths do not count (a moved folder keeps its vectors); the weights' digest does.
         """
         content = _counted(self)
-        for name in ("name", "base_model", "revision", "adapter", "versions"):
+        for name in ("name", "base_model", "revision", "adapter", "versions", "merged_from", "trained_over"):
             if name in ("base_model", "revision") and not self.weights:
                 continue  # a remote model has no digest: its name is all that identifies it
-            del content[name]
+            content.pop(name, None)
         return digest_of(content)[:16]
 
     def to_dict(self) -> dict[str, Any]:

@@ -20,8 +20,10 @@ from vidvec_msg.embedders.models import remote_code_refusal
 from vidvec_msg.embedders.omni import thinker_config
 from vidvec_msg.embedders.pooling import FINAL, reading_layer
 from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.extras import require
 
 Dtype = Literal["float32", "bfloat16", "float16"]
+Quantization = Literal["nf4"]
 
 # Where the published families keep the language model in their checkpoints, and the tower does not.
 # Without this mapping three families start from random weights and transformers says so only in a log line.
@@ -36,6 +38,7 @@ def load_language_model(
     *,
     revision: str | None = None,
     dtype: Dtype = "float32",
+    quantization: Quantization | None = None,
     trust_remote_code: bool = False,
 ) -> nn.Module:
     """Loads the text tower of a multimodal LLM, or a plain LLM without its head.
@@ -44,6 +47,8 @@ def load_language_model(
         model: folder or hub name.
         revision: commit of a hub model.
         dtype: of the weights.
+        quantization: "nf4" keeps the linears in 4 bits and computes in ``dtype`` (QLoRA, Dettmers et al.
+            2023); they cannot train, adapters on them can.
         trust_remote_code: run code that the model's repository brings.
 
     Returns:
@@ -72,6 +77,7 @@ def load_language_model(
                 dtype=getattr(torch, dtype),
                 use_safetensors=True,  # nothing is unpickled
                 output_loading_info=True,
+                **({} if quantization is None else _four_bits(dtype)),
                 **shared,
             )
     except (OSError, ValueError, ImportError, KeyError) as error:
@@ -83,6 +89,8 @@ def load_language_model(
             f"({', '.join(missing[:3])}, …), so they would be random. Its keys are laid out in a way that "
             "vidvec_msg.embedders.language_model.KEY_MAPPING does not know: add it there."
         )
+    if quantization is not None:
+        _check_four_bits(tower, model)
     tower.config.use_cache = False  # a cache of keys and values serves generation only
     loaded: nn.Module = tower.eval()
     return loaded
@@ -145,13 +153,16 @@ def linear_targets(tower: nn.Module) -> str:
     return f"^(?:{'|'.join(sorted(paths))})$"
 
 
-def hidden_state(tower: Any, input_ids: Tensor, attention_mask: Tensor, *, layer: int = FINAL) -> Tensor:
+def hidden_state(
+    tower: Any, input_ids: Tensor, attention_mask: Tensor | None, *, layer: int = FINAL
+) -> Tensor:
     """The state that an embedder reads.
 
     Args:
         tower: from :func:`load_language_model`, with or without an adapter.
         input_ids: ``(rows, positions)``, padded on the right, so that positions count from the first token.
-        attention_mask: ``(rows, positions)``, 1 where a token stands.
+        attention_mask: ``(rows, positions)``, 1 where a token stands; None for a model that never looks to
+            the right (:func:`vidvec_msg.embedders.padding.needs_mask`), which then takes faster kernels.
         layer: -1 the normed final state; 0 the embedding output; n block n's output, before the final norm.
 
     Returns:
@@ -186,6 +197,38 @@ def _outline(config: Any, model: str | Path, trust_remote_code: bool) -> Any:
             f"model {model} ({type(config).__name__}) is neither a multimodal LLM nor an LLM "
             f"that transformers knows: {error}"
         ) from error
+
+
+def _four_bits(dtype: Dtype) -> dict[str, Any]:
+    """What ``from_pretrained`` needs to quantise: QLoRA's own choice, the constants quantised once more.
+
+    On the CPU, where the weights are read in any case: the trainer moves the model to its device, and a
+    process of several does not know yet which is its own.
+    """
+    require("bitsandbytes", purpose="load weights in 4 bits (quantization nf4)")
+    from transformers import BitsAndBytesConfig
+
+    quantised = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=getattr(torch, dtype),
+    )
+    return {"quantization_config": quantised, "device_map": {"": "cpu"}}
+
+
+def _check_four_bits(tower: nn.Module, model: str | Path) -> None:
+    linears = [module for module in tower.get_submodule("layers").modules() if isinstance(module, nn.Linear)]
+    packed: list[Any] = [module for module in linears if getattr(module, "quant_state", None) is not None]
+    if len(packed) < len(linears):
+        raise RefusedRequest(
+            f"model {model}: {len(linears) - len(packed)} of {len(linears)} linears of its blocks were not "
+            "quantised; leave out the quantization"
+        )
+    for layer in packed:
+        # On a CPU with AVX512-BF16 bitsandbytes packs weights anew when a layer first runs in evaluation
+        # mode, for generation; measuring between two steps must leave them as they are.
+        layer.support_avx512bf16_for_cpu = False
 
 
 @contextmanager

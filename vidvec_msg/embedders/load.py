@@ -128,11 +128,7 @@ def load_embedder(spec: str | Path, **options: Any) -> Embedder:
         RefusedRequest: nothing of this name, an unknown option, a value that an option does not take, or a
             model that cannot be loaded. The message says what is accepted.
     """
-    name, given = _split_options(str(spec))
-    plan = _plan(name)
-    _check_options(plan.signature, {**plan.defaults, **given, **options}, spec=str(spec))
-    converted = {key: _converted(plan.signature, key, value) for key, value in given.items()}
-    settings = {**plan.defaults, **converted, **options}
+    plan, settings = _checked_plan(str(spec), options)
     try:
         embedder = plan.make(*plan.arguments, **settings)
     except RefusedRequest:
@@ -140,6 +136,24 @@ def load_embedder(spec: str | Path, **options: Any) -> Embedder:
     except ValueError as error:  # an option's value; the constructor says which and what it takes
         raise RefusedRequest(f"embedder {str(spec)!r}: {error}") from error
     return _checked(embedder, spec=str(spec))
+
+
+def check_spec(spec: str | Path) -> None:
+    """Refuses a spec that :func:`load_embedder` would refuse before it loads a model.
+
+    Raises:
+        RefusedRequest: nothing of this name, an unknown option, or a value of the wrong kind.
+    """
+    _checked_plan(str(spec), {})
+
+
+def _checked_plan(spec: str, options: Mapping[str, Any]) -> tuple[Plan, dict[str, Any]]:
+    """How a spec is made, and with which options; those given as arguments go before those of the spec."""
+    name, given = _split_options(spec)
+    plan = _plan(name)
+    _check_options(plan.signature, {**plan.defaults, **given, **options}, spec=spec)
+    converted = {key: _converted(plan.signature, key, value) for key, value in given.items()}
+    return plan, {**plan.defaults, **converted, **options}
 
 
 def _plan(name: str) -> Plan:
@@ -199,8 +213,15 @@ def _folder(path: Path) -> Plan:
 
 def _refuse_other_export(form: str, folder: Path) -> None:
     """An exported folder opens as what it was made for; opened otherwise it words items otherwise, and gives
-    other vectors without a word."""
-    if form not in ("mllm", "st") or not (folder / EXPORT_FILE).is_file():
+    other vectors without a word. So does an embedder folder whose card is left aside."""
+    if form not in ("mllm", "st"):
+        return
+    if (folder / CARD_FILE).is_file():
+        raise RefusedRequest(
+            f"{folder} is an embedder folder, whose card says how its model is read; {form}: would leave that"
+            f" aside. Give the folder alone: {folder}"
+        )
+    if not (folder / EXPORT_FILE).is_file():
         return
     to = read_json(folder / EXPORT_FILE, what="export", made_by="vidvec-msg export").get("to")
     if form == "mllm" and to == "sentence-transformers":

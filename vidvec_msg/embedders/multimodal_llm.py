@@ -65,6 +65,8 @@ class MultimodalLLM:
         sound: a clip's own sound too, where the family hears (Qwen2.5-Omni, Qwen3-Omni). Clips without a
             sound are embedded from their frames alone, and counted.
         max_tokens: words of one item in tokens, prompt included, frames not; longer content is cut.
+        truncate_dim: keep this many dimensions, the first ones, and norm them again (an adapter trained with
+            the Matryoshka loss puts most into them); 0 keeps all.
         batch_size: items that run together at most.
         batch_tokens: tokens of texts that run together at most, padding counted; 0: 1,024 on a CPU, 8,192 on
             a GPU. A longer text runs alone.
@@ -98,6 +100,7 @@ class MultimodalLLM:
         transcript: Placement = "none",
         sound: bool = False,
         max_tokens: int = 1024,
+        truncate_dim: int = 0,
         batch_size: int = 256,
         batch_tokens: int = 0,
         batch_frames: int = 64,
@@ -135,6 +138,7 @@ class MultimodalLLM:
         check_read_out(layer, pooling, blocks=self.backbone.blocks)
         if (most := self.backbone.positions) is not None and max_tokens > most:
             raise ValueError(f"max_tokens is {max_tokens}, and this model has positions for {most} tokens")
+        kept = _kept_dimensions(truncate_dim, self.backbone.dim)
         if adapter is not None:
             put_adapter_on(self.backbone.full, self.backbone.tower, Path(adapter))
             self.backbone.full.eval()
@@ -156,7 +160,7 @@ class MultimodalLLM:
         self._reader = ItemReader(self.chat, template, clips, transcript, max_tokens, modalities, listener)
         self._card = EmbedderCard(
             name=name or _short_name(str(model), adapter),
-            dim=self.backbone.dim,
+            dim=kept,
             modalities=modalities,
             base_model=str(model),
             revision=revision,
@@ -172,6 +176,7 @@ class MultimodalLLM:
             max_tokens=max_tokens,
             versions=software_versions(),
             sound=sound,
+            truncate_dim=kept if kept < self.backbone.dim else 0,
         )
 
     def _listener(self, clips: ClipReader, sound: bool) -> Listener | None:
@@ -190,6 +195,13 @@ class MultimodalLLM:
     def card(self) -> EmbedderCard:
         """What decides the vectors."""
         return self._card
+
+    @card.setter
+    def card(self, card: EmbedderCard) -> None:
+        """Names and provenance may be told later; what decides the vectors may not."""
+        if card.fingerprint != self._card.fingerprint:
+            raise ValueError(f"the card {card.name!r} describes other vectors than this embedder's")
+        self._card = card
 
     @property
     def tally(self) -> Tally:
@@ -390,8 +402,8 @@ class MultimodalLLM:
             with reading_layer(self.backbone.tower, self._layer) as state:
                 self.backbone.base(**inputs, use_cache=False)
                 hidden = state()  # (batch, tokens, dim)
-        pooled: np.ndarray = self._pool(hidden, mask).float().cpu().numpy()
-        return pooled  # (batch, dim)
+        pooled: np.ndarray = self._pool(hidden, mask).float().cpu().numpy()  # (batch, width)
+        return pooled[:, : self.card.dim]  # (batch, dim)
 
     @cached_property
     def _needs_mask(self) -> bool:
@@ -418,6 +430,15 @@ def _check_options(transcript: str, dtype: str, **counts: int) -> None:
     for name, value in counts.items():
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+def _kept_dimensions(truncate_dim: int, width: int) -> int:
+    if not 0 <= truncate_dim <= width:
+        raise ValueError(
+            f"truncate_dim is {truncate_dim}, and this model's vectors have {width} dimensions; give 1 to "
+            f"{width}, or 0 to keep all"
+        )
+    return truncate_dim or width
 
 
 def _short_name(model: str, adapter: str | Path | None) -> str:

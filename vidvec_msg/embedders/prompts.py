@@ -109,6 +109,15 @@ PROMPTS["vlm2vec"] = PromptTemplate(
     audio="{audio} Understand the content of the provided audio.",
     chat=False,
 )
+# Ours, for what a text or clip wants to say rather than what it shows. The end of a sentence of prose, so that
+# base models and small instruct models go on with a message; chosen on validation pairs (docs/quality.md).
+PROMPTS["moral"] = PromptTemplate(
+    text="{text}\nThe moral of the story is that",
+    video="{video}\nThe moral of the video is that",
+    image="{video}\nThe moral of the image is that",
+    audio="{audio}\nThe moral of the audio is that",
+    chat=False,
+)
 # Nothing around the content: the control that shows what the one-word prompt is worth.
 PROMPTS["plain"] = PromptTemplate(text="{text}", video="{video}", image="{video}", audio="{audio}")
 

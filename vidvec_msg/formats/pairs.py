@@ -84,7 +84,7 @@ def read_pairs(source: str | Path, columns: Mapping[str, str] | None = None) -> 
         problems.add(
             f"columns: unknown role {role!r}{did_you_mean(role, ROLES)}; known roles: {', '.join(ROLES)}"
         )
-    rows = list(_rows(source, problems))
+    rows = list(rows_of(source, problems))
     if not rows and not problems.found:
         problems.add("it holds no row; at least one pair is needed")
     problems.refuse_if_any()
@@ -96,7 +96,12 @@ def read_pairs(source: str | Path, columns: Mapping[str, str] | None = None) -> 
     return pairs
 
 
-def _rows(source: str | Path, problems: Problems) -> Iterator[Row]:
+def rows_of(source: str | Path, problems: Problems) -> Iterator[Row]:
+    """The rows of a source as they stand, each with its place; what cannot be read is noted as a problem.
+
+    Raises:
+        RefusedRequest: ``module:function`` that is not there.
+    """
     if _FUNCTION.fullmatch(str(source)) and not Path(source).exists():
         yield from _rows_of_function(str(source))
         return

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -13,19 +14,96 @@ from typing import Any
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Checkpoint
 
+from vidvec_msg.errors import JobFailed
+from vidvec_msg.train import run_folder
+
+
+class CheckpointNotWritten(JobFailed):
+    """A checkpoint could not be written, for example because the disk is full."""
+
+
+def save_atomically(trainer: Trainer, path: Path) -> None:
+    """Writes a checkpoint that takes its place only when it is whole.
+
+    It is written under another name beside ``path``, brought to disk, and renamed; whatever goes wrong, or
+    whenever the process is killed, the checkpoint that was there before stays. Every rank must call it: a
+    sharded model needs them all.
+
+    Args:
+        trainer: of the running fit.
+        path: the file; under DeepSpeed a folder.
+
+    Raises:
+        CheckpointNotWritten: the disk is full, or refuses in another way.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        if trainer.is_global_zero:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _remove(partial)  # of a run that was killed
+        trainer.strategy.barrier("room for a checkpoint")
+        trainer.save_checkpoint(partial, weights_only=False)  # optimizer and position too
+        trainer.strategy.barrier("checkpoint written")
+        if trainer.is_global_zero:
+            _to_disk(partial)
+            _put_in_place(partial, path)
+    except (OSError, RuntimeError) as error:  # torch's writer reports a full disk as a RuntimeError
+        with suppress(OSError):
+            _remove(partial)  # half a checkpoint would keep the disk full
+        kept = (
+            f"The checkpoint before it is whole: make room and continue with --ckpt_path {path}."
+            if path.exists()
+            else "There is none before it."
+        )
+        raise CheckpointNotWritten(
+            f"the checkpoint of step {trainer.global_step} cannot be written to {path}: {error}. {kept}"
+        ) from error
+
+
+def _to_disk(written: Path) -> None:
+    """Names reach the disk before contents do, where a machine loses its power."""
+    for file in sorted(written.rglob("*")) if written.is_dir() else [written]:
+        if file.is_file():
+            with file.open("rb") as stream:
+                os.fsync(stream.fileno())
+
+
+def _put_in_place(partial: Path, path: Path) -> None:
+    """Renames; a folder cannot replace another in one step, so the old one is kept until the new one stands
+    (see :func:`vidvec_msg.train.run_folder.resolve_checkpoint`)."""
+    if not path.is_dir():
+        partial.replace(path)
+        return
+    before = run_folder.before_replacement(path)
+    _remove(before)
+    path.rename(before)
+    partial.rename(path)
+    shutil.rmtree(before, ignore_errors=True)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
 
 class KeepLast(Checkpoint):
     """Keeps one checkpoint: every n optimizer steps, when the fit ends, and when it is interrupted.
 
     It takes its place only when it is whole, so a run that is killed while writing keeps the one before.
     (Lightning's ModelCheckpoint writes in place, and with a period it leaves out the end of the fit.)
+    A fit has one without being asked; one among ``trainer.callbacks`` takes its place.
 
     Args:
-        path: the file; under DeepSpeed a folder.
+        path: the file; under DeepSpeed a folder. By default ``checkpoints/last.ckpt`` of the run folder,
+            which is what ``--ckpt_path last`` means.
         every_n_steps: optimizer steps between two writes. VidVec-Msg's whole run is about 240.
     """
 
-    def __init__(self, path: Path, every_n_steps: int = 100) -> None:
+    def __init__(self, path: Path | None = None, every_n_steps: int = 100) -> None:
+        if every_n_steps < 1:
+            raise ValueError(f"KeepLast: every_n_steps is {every_n_steps}; it must be at least 1")
         self.path = path
         self.every_n_steps = every_n_steps
         self.interrupted = False
@@ -67,15 +145,13 @@ class KeepLast(Checkpoint):
         self._saved_at = self._stepped_at = trainer.global_step
         self._ended = False
 
+    def place(self, trainer: Trainer) -> Path:
+        """Where the checkpoint is kept."""
+        return self.path or run_folder.last_checkpoint(Path(trainer.default_root_dir))
+
     def write(self, trainer: Trainer) -> None:
-        """Saves on every rank (a sharded model needs them all), then puts the result in place on one."""
-        partial = self.path.with_name(f".{self.path.name}.partial")
-        trainer.save_checkpoint(partial, weights_only=False)  # optimizer and position too
-        trainer.strategy.barrier("checkpoint written")
-        if trainer.is_global_zero:
-            if self.path.is_dir():
-                shutil.rmtree(self.path)
-            partial.replace(self.path)
+        """Saves, on every rank."""
+        save_atomically(trainer, self.place(trainer))
         self._saved_at = self._written_at = trainer.global_step
 
     @contextmanager

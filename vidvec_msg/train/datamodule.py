@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -12,7 +12,9 @@ from pytorch_lightning import LightningDataModule
 from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.formats.pairs import Pair, read_pairs
 from vidvec_msg.train.batches import Collate, Tokenise
+from vidvec_msg.train.hard_negatives import HardNegatives
 from vidvec_msg.train.loader import NoPairs, PairLoader
+from vidvec_msg.train.pair_account import account, oddities, what_all_share, without_negative
 from vidvec_msg.train.plan import BatchPlan
 
 log = logging.getLogger(__name__)
@@ -37,7 +39,12 @@ class PairsData(LightningDataModule):
         validation: source of validation pairs, in the same layout.
         validation_fraction: share of the pairs kept aside, between 0 and 1, when there is no such source.
             Whole groups are kept aside, so that no text of a validation group was trained.
-        one_per_group: no two pairs of a group in a batch.
+        per_group: pairs of each of its groups in a batch: 1 keeps groups apart, so that every other pair of
+            the batch is a negative; with 2 or more a pair meets so many of its group, which are its positives
+            too; by default as the order brings them.
+        negatives: hard negatives per pair at most, drawn anew each epoch by the seed; all by default.
+        keep_sentences: chance of each sentence of an anchor to be shown in an epoch (one at least is), drawn
+            anew each epoch by the seed. 1 shows all; less is a remedy for few pairs that are memorised.
         drop_last: leave out the pairs of an epoch that do not fill a batch (others each epoch).
         seed: of the order of pairs, of the split and of dropout.
         num_workers: processes per rank that tokenise ahead; 0 tokenises in the training process.
@@ -56,7 +63,9 @@ class PairsData(LightningDataModule):
         batch_size: int = 32,
         validation: str | None = None,
         validation_fraction: float = 0.0,
-        one_per_group: bool = False,
+        per_group: int | None = None,
+        negatives: int | None = None,
+        keep_sentences: float = 1.0,
         drop_last: bool = True,
         seed: int = 0,
         num_workers: int = 0,
@@ -80,13 +89,21 @@ class PairsData(LightningDataModule):
             problems.add(f"num_workers is {num_workers}; it must be at least 0")
         if max_pairs is not None and max_pairs < 2:
             problems.add(f"max_pairs is {max_pairs}; it must be at least 2")
+        if negatives is not None and negatives < 0:
+            problems.add(f"negatives is {negatives}; it must be at least 0 (per pair), or null for all")
+        if not 0 < keep_sentences <= 1:
+            problems.add(f"keep_sentences is {keep_sentences}; it must be above 0 and at most 1 (all)")
+        if per_group is not None:
+            _check_per_group(per_group, batch_size, drop_last, problems)
         problems.refuse_if_any()
         self.source = pairs
         self.columns: Mapping[str, str] | None = columns
         self.batch_size = batch_size
         self.validation_source = validation
         self.validation_fraction = validation_fraction
-        self.one_per_group = one_per_group
+        self.per_group = per_group
+        self.negatives = negatives
+        self.keep_sentences = keep_sentences
         self.drop_last = drop_last
         self.seed = seed
         self.num_workers = num_workers
@@ -110,17 +127,53 @@ class PairsData(LightningDataModule):
             self.training, self.validation = split(pairs, self.validation_fraction, self.seed)
         if len(self.validation) == 1:
             raise RefusedRequest("data: 1 pair validates; at least 2 are needed for one to be a negative")
-        self.plan(ranks=1)
 
     def setup(self, stage: str) -> None:
-        """Reads the pairs if that has not happened, and says how many there are."""
+        """Reads the pairs if that has not happened, and says what they hold."""
         self.read()
-        if stage == "fit":
-            plan = self.plan(self._ranks)
+        if stage != "fit":
+            return
+        plan, starved = self.checked_plan(self._ranks)
+        log.info(
+            f"{len(self.training):,} pairs train in {len(plan)} steps an epoch "
+            f"({plan.used:,} pairs seen), {len(self.validation):,} validate"
+        )
+        log.info(account(self.training, self.negatives))
+        for oddity in oddities(self.training):
+            log.info(oddity)
+        if plan.never_used:
             log.info(
-                f"{len(self.training):,} pairs train in {len(plan)} steps an epoch "
-                f"({plan.used:,} pairs seen), {len(self.validation):,} validate"
+                f"pairs that never train, as their group has fewer than data.per_group {self.per_group}: "
+                f"{plan.never_used:,}"
             )
+        if starved:
+            log.info(
+                f"{starved:,} of {plan.used:,} pairs have no negative in their batch of the first epoch: all "
+                "other pairs there share their anchor, positive or group"
+            )
+
+    def checked_plan(self, ranks: int) -> tuple[BatchPlan, int]:
+        """The batches of training, and how many pairs of the first epoch have no negative in theirs.
+
+        Raises:
+            RefusedRequest: not one batch can be filled, or there is nothing to contrast.
+        """
+        plan = self.plan(ranks)
+        starved = sum(without_negative(batch) for batch in self._first_epoch(plan))
+        if starved == plan.used:
+            why = what_all_share(self.training) or "the pairs of each batch share their anchor, positive or group"
+            raise RefusedRequest(
+                f"no pair has a negative in its batch of {plan.batch_size} pairs over all ranks: {why}. Give "
+                "pairs of several groups and messages, raise data.batch_size, set data.per_group 1, or add "
+                "hard negatives (`vidvec-msg mine-negatives`)."
+            )
+        return plan, starved
+
+    def _first_epoch(self, plan: BatchPlan) -> Iterator[list[Pair]]:
+        """Its batches over all ranks, each pair with the hard negatives that it has there."""
+        hard = HardNegatives(self.training, self.negatives, self.seed)
+        for batch in plan.epoch(0):
+            yield hard.chosen(batch, batch, 0)
 
     def plan(self, ranks: int) -> BatchPlan:
         """The batches of training."""
@@ -129,7 +182,7 @@ class PairsData(LightningDataModule):
             batch_size=self.batch_size * ranks,
             ranks=ranks,
             seed=self.seed,
-            one_per_group=self.one_per_group,
+            per_group=self.per_group,
             drop_last=self.drop_last,
         )
 
@@ -170,7 +223,19 @@ class PairsData(LightningDataModule):
             rank=trainer.global_rank,
             workers=self.num_workers,
             always_first_epoch=validating,
+            negatives=self.negatives,
+            keep_sentences=1.0 if validating else self.keep_sentences,
         )
+
+
+def _check_per_group(per_group: int, batch_size: int, drop_last: bool, problems: Problems) -> None:
+    if per_group < 1:
+        problems.add(f"per_group is {per_group}; it must be at least 1 (pairs), or null")
+        return
+    if batch_size % per_group:
+        problems.add(f"batch_size is {batch_size}; it must be a multiple of per_group, which is {per_group}")
+    if not drop_last:
+        problems.add("drop_last is false; with per_group every batch is full: leave one of the two out")
 
 
 def split(pairs: list[Pair], fraction: float, seed: int) -> tuple[list[Pair], list[Pair]]:

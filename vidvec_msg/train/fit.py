@@ -19,18 +19,19 @@ from typing import Any
 from jsonargparse import ArgumentError, Namespace
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
-from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.utilities import rank_zero_only
 from transformers.utils.logging import disable_progress_bar
 
-from vidvec_msg.errors import Problems, RefusedRequest, explain_unknown
+from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.train import run_folder
 from vidvec_msg.train.artefacts import WriteEmbedder
+from vidvec_msg.train.callback_checks import check_callbacks, with_pairs_validation
 from vidvec_msg.train.checkpoints import KeepLast
 from vidvec_msg.train.datamodule import PairsData
-from vidvec_msg.train.metrics_file import MetricsFile
+from vidvec_msg.train.loggers import check_loggers, loggers_of, place_loggers, without_place, without_secrets
 from vidvec_msg.train.module import TextContrastive
-from vidvec_msg.train.options import DEFAULTS, check_options, collecting, known_options
+from vidvec_msg.train.options import DEFAULTS, check_options, collecting, explained
+from vidvec_msg.train.strategies.asked_for import ours, put_ours_in_place
 
 
 def main(argv: Sequence[str]) -> int:
@@ -48,10 +49,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         FitCLI(args=words)
     except ArgumentError as error:
-        verb = words[0]
-        ending = f"`{verb} --help` lists all of them."
-        told = explain_unknown(str(error), known_options(), ending=ending, inside=verb)
-        raise RefusedRequest(told) from error
+        raise RefusedRequest(explained(str(error), verb=words[0])) from error
     return 0
 
 
@@ -60,7 +58,6 @@ class FitCLI(LightningCLI):
 
     def __init__(self, args: Sequence[str]) -> None:
         self.verb = args[0]
-        self.last = KeepLast(Path())  # gets its place with the run folder
         # an abbreviation would change an option that nobody named
         strict = {"exit_on_error": False, "allow_abbrev": False}
         with warnings.catch_warnings():
@@ -112,13 +109,19 @@ class FitCLI(LightningCLI):
         options = self.config[verb]
         run = options.trainer.default_root_dir
         problems = Problems(f"{verb} refused")
+        put_ours_in_place(options.trainer)
         with collecting(problems):
             options.ckpt_path = run_folder.resolve_checkpoint(options.ckpt_path, run)
         # other ranks start when rank 0 has begun to write
         if verb == "fit" and getattr(rank_zero_only, "rank", 0) == 0:
             with collecting(problems):
                 run_folder.refuse_bad_run(run, options.ckpt_path)
-        checked = check_options(options, problems)
+        checked = check_options(options, problems, trains=verb == "fit")
+        with collecting(problems):
+            check_loggers(options.trainer.logger)
+        check_callbacks(
+            options.trainer.callbacks, validates=bool(checked and checked.validation), problems=problems
+        )
         if verb == "validate" and checked and not (checked.validation or options.trainer.callbacks):
             problems.add(
                 "there is nothing to measure: give pairs (--data.validation, --data.validation_fraction) "
@@ -128,6 +131,8 @@ class FitCLI(LightningCLI):
         if checked is None:
             raise RuntimeError("the data cannot be read, and no problem was noted")
         self._checked = checked
+        if verb == "fit":
+            place_loggers(options.trainer.logger, run)
 
     def after_instantiate_classes(self) -> None:
         """The pairs were read for the check above; once is enough."""
@@ -139,21 +144,20 @@ class FitCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """The trainer, with the callbacks and loggers of a run folder unless the config brings its own."""
         options = self.config_init[str(self.subcommand)].trainer
+        given = options.callbacks or []
+        options.strategy = ours(options.strategy)
+        options.callbacks = with_pairs_validation(
+            given if isinstance(given, list) else [given], validates=bool(self._checked.validation)
+        )
         if self.subcommand == "fit" and not options.fast_dev_run:
             run = Path(options.default_root_dir)
-            given = list(options.callbacks or [])
             own: list[Callback] = [WriteEmbedder(run)]
             if options.enable_checkpointing is not False:
-                self.last.path = run_folder.last_checkpoint(run)
-                own.append(self.last)
-            options.callbacks = [*given, *own]
+                own += [KeepLast()] if _keeper(options.callbacks) is None else []
+            options.callbacks += own
             if not self._checked.validation:
                 kwargs["limit_val_batches"] = 0
-            if options.logger in (None, True):
-                kwargs["logger"] = [
-                    MetricsFile(run / run_folder.METRICS),
-                    TensorBoardLogger(str(run), name="", version=run_folder.TENSORBOARD),
-                ]
+            kwargs["logger"] = loggers_of(options.logger, run)
         elif options.logger is None:
             kwargs["logger"] = False
         return super().instantiate_trainer(**kwargs)
@@ -165,7 +169,8 @@ class FitCLI(LightningCLI):
         interrupted at different steps could not save together.
         """
         alone = self.trainer.world_size == 1 and threading.current_thread() is threading.main_thread()
-        with self.last.saving_on_interrupt() if alone else nullcontext():
+        last = _keeper(self.trainer.callbacks) if alone else None  # type: ignore[attr-defined]
+        with nullcontext() if last is None else last.saving_on_interrupt():
             self._interruptible(self.trainer.fit, {**kwargs, "weights_only": True})  # nothing is unpickled
 
     def validate(self, **kwargs: Any) -> None:
@@ -179,6 +184,11 @@ class FitCLI(LightningCLI):
             if self.trainer.interrupted:
                 raise KeyboardInterrupt from stop
             raise
+
+
+def _keeper(callbacks: Sequence[Callback]) -> KeepLast | None:
+    """The callback that keeps the last checkpoint: one of the config's, or the one that a fit has anyway."""
+    return next((callback for callback in callbacks if isinstance(callback, KeepLast)), None)
 
 
 def _silence() -> None:
@@ -202,7 +212,12 @@ class SaveConfig(SaveConfigCallback):
 
     def save_config(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         """Called on rank 0 when a stage begins; a resumed run keeps the config that it began with."""
+        if stage != "fit":
+            return
+        without_place(self.config.trainer.logger, trainer.default_root_dir)
+        for logger in trainer.loggers:
+            logger.log_hyperparams(without_secrets(self.config.as_dict()))
         path = Path(trainer.default_root_dir) / run_folder.CONFIG
-        if stage == "fit" and not path.exists():
+        if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             self.parser.save(self.config, str(path), skip_none=False, overwrite=False, multifile=False)

@@ -101,11 +101,12 @@ def _gather(own: Tensor, sizes: list[int], *, differentiable: bool) -> Tensor:
     longest = max(sizes)
     padding = own.new_zeros(longest - len(own), *own.shape[1:])
     padded = torch.cat((own, padding)) if len(padding) else own
-    parts: Sequence[Tensor] = _AllGather.apply(padded) if differentiable else _all_gather(padded)
+    parts: Sequence[Tensor] = _AllGather.apply(padded) if differentiable else all_gather(padded)
     return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
 
 
-def _all_gather(own: Tensor) -> list[Tensor]:
+def all_gather(own: Tensor) -> list[Tensor]:
+    """The tensor of every rank, in rank order; without gradients, and of one shape on all of them."""
     parts = [torch.empty_like(own) for _ in range(ranks())]
     dist.all_gather(parts, own.contiguous())
     return parts
@@ -120,7 +121,7 @@ class _AllGather(Function):
 
     @staticmethod
     def forward(ctx: Any, own: Tensor) -> tuple[Tensor, ...]:
-        return tuple(_all_gather(own))
+        return tuple(all_gather(own))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:

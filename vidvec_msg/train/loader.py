@@ -10,7 +10,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from vidvec_msg.formats.pairs import Pair
 from vidvec_msg.train.batches import Collate, PairBatch
+from vidvec_msg.train.hard_negatives import HardNegatives
 from vidvec_msg.train.plan import BatchPlan
+from vidvec_msg.train.sentences import with_fewer_sentences
 
 
 class PairLoader:
@@ -26,6 +28,7 @@ class PairLoader:
         rank: of this process.
         workers: processes that prepare batches; 0 prepares them in the training process.
         always_first_epoch: give the same batches on every pass (validation).
+        negatives: hard negatives per pair at most, drawn by the plan's seed; None: all.
     """
 
     def __init__(
@@ -37,6 +40,8 @@ class PairLoader:
         rank: int = 0,
         workers: int = 0,
         always_first_epoch: bool = False,
+        negatives: int | None = None,
+        keep_sentences: float = 1.0,
     ) -> None:
         self.pairs = pairs
         self.plan = plan
@@ -44,6 +49,8 @@ class PairLoader:
         self.rank = rank
         self.workers = workers
         self.always_first_epoch = always_first_epoch
+        self.hard = HardNegatives(pairs, negatives, plan.seed)
+        self.keep_sentences = keep_sentences
         self.given = 0  # batches since training began
 
     def __len__(self) -> int:
@@ -55,8 +62,8 @@ class PairLoader:
         epoch, done = divmod(self.given, len(self.plan))
         batches = self.plan.epoch(epoch)[done:]
         loader: DataLoader[Any] = DataLoader(
-            _Rows(self.pairs),
-            batch_sampler=[self.plan.slice_of(batch, self.rank) for batch in batches],
+            _AsGiven(),
+            batch_sampler=(self._share(batch, epoch) for batch in batches),
             collate_fn=self.collate,
             num_workers=self.workers,
         )
@@ -68,6 +75,14 @@ class PairLoader:
             self.given += 1  # before the yield: a checkpoint taken during this batch counts it
             yield batch
 
+    def _share(self, batch: Sequence[int], epoch: int) -> list[tuple[int, Pair]]:
+        """This rank's pairs of a batch as this epoch shows them, with their rows."""
+        rows = self.plan.slice_of(batch, self.rank)
+        pairs = self.hard.chosen(batch, rows, epoch)
+        seed = (self.plan.seed, epoch)
+        shown = [with_fewer_sentences(pair, self.keep_sentences, seed) for pair in pairs]
+        return list(zip(rows, shown, strict=True))
+
     def state_dict(self) -> dict[str, int]:
         """The position, for a checkpoint."""
         return {"given": self.given}
@@ -77,17 +92,11 @@ class PairLoader:
         self.given = state["given"]
 
 
-class _Rows(Dataset[tuple[int, Pair]]):
-    """Pairs with their row, as a map-style data set."""
+class _AsGiven(Dataset[tuple[int, Pair]]):
+    """What the sampler chose is what a batch is made of: its rows are pairs already."""
 
-    def __init__(self, pairs: Sequence[Pair]) -> None:
-        self.pairs = pairs
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def __getitem__(self, row: int) -> tuple[int, Pair]:
-        return row, self.pairs[row]
+    def __getitem__(self, chosen: tuple[int, Pair]) -> tuple[int, Pair]:
+        return chosen
 
 
 class NoPairs:

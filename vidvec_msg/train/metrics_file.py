@@ -19,7 +19,8 @@ class MetricsFile(Logger):
     """Writes metrics as CSV. Lightning's own CSV logger deletes the earlier part of a resumed run.
 
     Args:
-        path: the file. Rows of an existing one are kept up to the first step that is logged anew.
+        path: the file. Rows of an existing one are kept up to the first step that is logged anew; its
+            own row is added to.
         every: seconds between two writes, beside those with a checkpoint and at the end. The file is written
             as a whole, so that a write after each step would cost more and more.
     """
@@ -56,11 +57,17 @@ class MetricsFile(Logger):
         """Adds metrics to a step's row."""
         number = 0 if step is None else step
         if self._continues:
-            self.rows = {row: cells for row, cells in _read(self.path).items() if row < number}
+            # what was measured at the step that is resumed stays, as it is not measured again
+            self.rows = {row: cells for row, cells in _read(self.path).items() if row <= number}
             self._continues = False
         row = self.rows.setdefault(number, {})
         row.update({name: f"{float(value):.6g}" for name, value in metrics.items()})
         self._unwritten = True
+
+    def table(self) -> dict[int, dict[str, float]]:
+        """All rows so far: step → metric → value."""
+        rows = _read(self.path) if self._continues else self.rows
+        return {step: {name: float(cell) for name, cell in cells.items()} for step, cells in rows.items()}
 
     @rank_zero_only
     def save(self) -> None:

@@ -3,53 +3,42 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor
+from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
 from vidvec_msg.embedders.chat import Chat
-from vidvec_msg.embedders.check import warn_if_collapsed
 from vidvec_msg.embedders.contract import EmbedderCard
-from vidvec_msg.embedders.language_model import Dtype, keep_blocks, load_language_model
+from vidvec_msg.embedders.language_model import Dtype, Quantization, keep_blocks, load_language_model
 from vidvec_msg.embedders.load import load_embedder
 from vidvec_msg.embedders.models import resolve_model
 from vidvec_msg.embedders.pooling import FINAL
 from vidvec_msg.embedders.prompts import resolve_prompt
-from vidvec_msg.errors import JobFailed, RefusedRequest
+from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.runs import software_versions
-from vidvec_msg.train import gather
+from vidvec_msg.train import gather, provenance
 from vidvec_msg.train.batches import PairBatch, Passage, Tokenise
-from vidvec_msg.train.lora import LoraOptions, account, add_lora
+from vidvec_msg.train.fused_lora import fuse_lora
+from vidvec_msg.train.lora import LoraOptions
 from vidvec_msg.train.losses import Contrast, EncodedPairs, InfoNCE, PairLoss
 from vidvec_msg.train.optimizer import OptimizerOptions, make_optimizer
-from vidvec_msg.train.text_tower import ChatTexts, encode
+from vidvec_msg.train.side_by_side import portions, runs_side_by_side, states_side_by_side
+from vidvec_msg.train.step_report import RunSize, StepReport
+from vidvec_msg.train.text_tower import ChatTexts, last_states, reads_padding
+from vidvec_msg.train.tuning import ADAPTER, Tuning, account, check_tuning, tune
 
 log = logging.getLogger(__name__)
 
 
-class NonFiniteLoss(JobFailed):
-    """The loss is NaN or infinite; the message names the batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunSize:
-    """Of a fit, for its account: optimizer steps, pairs and seconds, those before a resumption included."""
-
-    steps: int
-    pairs: int
-    seconds: float
-
-
 class TextContrastive(LightningModule):
-    """A retrieval embedder from a multimodal LLM, by text-only contrastive LoRA on its language model.
+    """A retrieval embedder from a multimodal LLM, by text-only contrastive training of its language model.
 
     Args:
         model: "tinyworld", a folder, or a hub name.
@@ -59,12 +48,17 @@ class TextContrastive(LightningModule):
         max_tokens: longest text in tokens; longer content is cut, the prompt never.
         loss: contrast of the vectors: InfoNCE, DualSoftmax, GuidedInfoNCE or Matryoshka of
             vidvec_msg.train.losses, or a PairLoss of your own. InfoNCE by default.
-        lora: what is adapted.
+        tuning: what trains: "lora" an adapter, "full" every weight of the language model's blocks and its
+            final norm, "full-with-embeddings" the token embeddings too.
+        lora: the adapter: rank, scale, targets, rsLoRA, DoRA. None is made in full fine-tuning.
         optimizer: AdamW and its schedule.
         frames: which frames of a clip the embedder shows (fps, max_frames, max_pixels). Written into its
             card; training shows none. By default the embedder's own choice.
         transcript: where the embedder puts a clip's transcript: before the frames, after them, or none.
-        dtype: of the frozen weights; adapters stay in float32.
+        dtype: of the frozen weights; adapters stay in float32. In full fine-tuning float32, with
+            trainer.precision bf16-mixed to compute in bfloat16.
+        quantization: "nf4" keeps the frozen linears in 4 bits and computes in dtype (QLoRA); the saved
+            embedder opens on the model as it is published. Needs the extra qlora.
         gradient_checkpointing: recompute blocks in the backward pass: a third more time, half the memory.
         grad_cache: keep no activations but the vectors; each passage of a batch (data.passages,
             data.passage_tokens) runs again when its gradients are due. The same gradients with the
@@ -80,11 +74,13 @@ class TextContrastive(LightningModule):
         layer: int = FINAL,
         max_tokens: int = 1024,
         loss: PairLoss | None = None,
+        tuning: Tuning = ADAPTER,
         lora: LoraOptions = LoraOptions(),  # noqa: B008 - frozen
         optimizer: OptimizerOptions = OptimizerOptions(),  # noqa: B008 - frozen
         frames: FramePolicy | None = None,
         transcript: Literal["before", "after", "none"] = "none",
         dtype: Dtype = "float32",
+        quantization: Quantization | None = None,
         gradient_checkpointing: bool = False,
         grad_cache: bool = False,
         trust_remote_code: bool = False,
@@ -99,7 +95,10 @@ class TextContrastive(LightningModule):
         self.transcript: Literal["before", "after", "none"] = transcript
         self.loss: PairLoss = InfoNCE() if loss is None else loss
         self.optimizer_options = optimizer
+        check_tuning(tuning, lora, quantization, dtype)
+        self.tuning: Tuning = tuning
         self.dtype_name = dtype
+        self.quantization: Quantization | None = quantization
         self.trust_remote_code = trust_remote_code
         self.grad_cache = grad_cache
         self._guide = None if self.loss.guide is None else load_embedder(self.loss.guide)
@@ -110,20 +109,22 @@ class TextContrastive(LightningModule):
         except ValueError as error:  # the prompt leaves no room: found out before the weights are loaded
             raise RefusedRequest(f"model.{error}") from error
         tower = load_language_model(
-            folder, revision=revision, dtype=dtype, trust_remote_code=trust_remote_code
+            folder,
+            revision=revision,
+            dtype=dtype,
+            quantization=quantization,
+            trust_remote_code=trust_remote_code,
         )
         keep_blocks(tower, layer)
-        self.tower = add_lora(tower, lora)
+        self._masked = reads_padding(tower, self.tokenise)
+        self.tower = tune(tower, tuning, lora, final_norm=layer == FINAL)
         if gradient_checkpointing:
             self.tower.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
             self.tower.enable_input_require_grads()
+        fuse_lora(self.tower)
         # from_pretrained leaves evaluation mode on, in which neither dropout nor checkpointing happens
         self.tower.train()
-        self._began = time.monotonic()
-        self._seconds_before = 0.0  # of the run that is resumed
-        self._pairs_seen = 0
-        self._told_of_cuts = False
-        self._window: tuple[float, int, int] | None = None  # start, pairs, tokens since the last rate
+        self.report = StepReport()
 
     # ---- what others need of it
 
@@ -147,29 +148,43 @@ class TextContrastive(LightningModule):
             frames=self.frames,
             transcript=self.transcript,
             dtype=self.dtype_name,
+            trained_over=self.quantization or "",
             max_tokens=self.max_tokens,
             versions=software_versions(),
         )
 
     def run_size(self) -> RunSize:
         """How much was trained so far."""
-        seconds = self._seconds_before + time.monotonic() - self._began
-        return RunSize(self.trainer.global_step, self._pairs_seen, seconds)
+        return self.report.size(self.trainer.global_step)
 
     # ---- the step
 
     def encode_batch(self, batch: PairBatch) -> EncodedPairs:
         """Vectors of this rank's pairs; a text that stands in several places is encoded once."""
-        texts = torch.cat([self._encode(passage) for passage in batch.passages])  # (texts, dim)
+        states = self._all_states(batch.passages)  # (texts, dim)
+        texts = normalize(states, dim=-1)
         own = _roles(texts, batch)
+        own.norms = states.detach().norm(dim=-1)  # (texts,)
         if self._guide is not None:
             seen = [Item(str(row), text=text) for row, text in enumerate(batch.texts)]
             view = torch.from_numpy(self._guide.encode(seen, role="document")).to(texts.device)
             own.guide = _roles(view, batch)
         return own
 
-    def _encode(self, passage: Passage) -> Tensor:
-        """Vectors ``(texts, dim)``.
+    def _all_states(self, passages: list[Passage]) -> Tensor:
+        """States ``(texts, dim)`` of a batch, float32."""
+        if self.layer == FINAL and torch.is_grad_enabled() and runs_side_by_side(self.tower):
+            parts = portions(passages, bounded=self.grad_cache)
+            weights = [parameter for parameter in self.tower.parameters() if parameter.requires_grad]
+            if len(parts) > 1 and self.tuning == ADAPTER:  # a passage's gradients of all weights are too many
+                return states_side_by_side(self._read, parts, weights, keep=not self.grad_cache)
+        return torch.cat([self._states(passage) for passage in passages])
+
+    def _read(self, passage: Passage) -> Tensor:
+        return last_states(self.tower, passage, layer=self.layer, masked=self._masked)
+
+    def _states(self, passage: Passage) -> Tensor:
+        """States ``(texts, dim)``, float32.
 
         Checkpointing a whole passage is what GradCache does (Gao et al. 2021): a first pass without
         activations, the loss over all vectors, a second pass per chunk with their gradients. Here autograd
@@ -177,9 +192,9 @@ class TextContrastive(LightningModule):
         it synchronises once, and any loss works.
         """
         if self.grad_cache and torch.is_grad_enabled():
-            states: Tensor = checkpoint(encode, self.tower, passage, layer=self.layer, use_reentrant=False)
+            states: Tensor = checkpoint(self._read, passage, use_reentrant=False)
             return states
-        return encode(self.tower, passage, layer=self.layer)
+        return self._read(passage)
 
     def contrast(self, batch: PairBatch) -> tuple[Tensor, Contrast, EncodedPairs]:
         """This rank's term of the step's loss, its account, and the vectors of this rank."""
@@ -190,7 +205,7 @@ class TextContrastive(LightningModule):
 
     def on_fit_start(self) -> None:
         """Tells what trains."""
-        self._began = time.monotonic()
+        self.report.begin()
         log.info(account(self.tower))
 
     def on_train_batch_start(self, batch: PairBatch, batch_idx: int) -> None:
@@ -199,24 +214,30 @@ class TextContrastive(LightningModule):
 
     def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
         """This rank's term of the loss; logs the step's account."""
-        first = self._window is None
         loss, result, own = self.contrast(batch)
-        self._refuse_non_finite(loss, result, batch)
-        if first:
-            self._first_batch(result, own)
-        self._log("train", loss, result, len(batch))
-        self.log("train/cut_texts", float(batch.cut), reduce_fx="sum", batch_size=len(batch), sync_dist=True)
-        self._tell_of_cuts(batch)
-        self._log_speed(batch)
-        self.log("lr", self.optimizers().param_groups[0]["lr"], prog_bar=False)  # type: ignore[union-attr]
+        self.report.train(self, batch, loss, result, own)
         return loss
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Logs the norm of the step's gradients."""
+        self.report.gradients(self)
+
+    def on_train_batch_end(self, outputs: Any, batch: PairBatch, batch_idx: int) -> None:
+        """Logs what only the finished step tells."""
+        self.report.after_step(self)
 
     def validation_step(self, batch: PairBatch | None, batch_idx: int) -> None:
         """Logs the loss of validation pairs among themselves."""
         if batch is None:  # no validation pairs: callbacks measure, see PairsData.val_dataloader
             return
         loss, result, _ = self.contrast(batch)
-        self._log("val", loss, result, len(batch))
+        self.report.validate(self, batch, loss, result)
+
+    def configure_model(self) -> None:
+        """Cuts the weights into shards where the strategy does that (FSDP2)."""
+        shard = getattr(self.trainer.strategy, "shard", None)
+        if shard is not None:
+            shard(self)
 
     def configure_optimizers(self) -> Any:
         """AdamW over the adapter, its schedule stepped once per optimizer step."""
@@ -232,91 +253,20 @@ class TextContrastive(LightningModule):
         return {name for name, parameter in self.named_parameters() if parameter.requires_grad}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keeps the adapter alone (a 7B base would be 15 GB in every checkpoint), and the run's account."""
-        size = self.run_size()
-        checkpoint["account"] = {"pairs_seen": size.pairs, "seconds": size.seconds}
+        """Keeps what trains alone (a 7B base would be 15 GB in every checkpoint), and the run's account."""
+        checkpoint["account"] = self.report.state()
+        checkpoint[provenance.KEY] = provenance.describe(self)
         trained = self.trained_names()
         checkpoint["state_dict"] = {
             name: tensor for name, tensor in checkpoint["state_dict"].items() if name in trained
         }
 
     def on_load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """Refuses a checkpoint of another adapter, which a non-strict load would take without a word."""
-        own = {name: tuple(p.shape) for name, p in self.named_parameters() if p.requires_grad}
-        found = {name: tuple(tensor.shape) for name, tensor in checkpoint["state_dict"].items()}
-        if own == found:
-            account = checkpoint.get("account", {})
-            self._pairs_seen = account.get("pairs_seen", 0)
-            self._seconds_before = account.get("seconds", 0.0)
-            return
-        differing = sorted(name for name in own.keys() | found.keys() if own.get(name) != found.get(name))
-        name = differing[0]
-        raise RefusedRequest(
-            f"the checkpoint is of another adapter: {len(differing)} weights differ, for example {name} is "
-            f"{found.get(name, 'not there')} in it and {own.get(name, 'not there')} in this model. "
-            "Use the model and lora options that it was trained with (its run's config.yaml)."
-        )
-
-    # ---- accounts
-
-    def _refuse_non_finite(self, loss: Tensor, result: Contrast, batch: PairBatch) -> None:
-        if bool(torch.isfinite(loss)):
-            return
-        bad = [
-            name for name, row in zip(batch.names, result.rows, strict=True) if not bool(torch.isfinite(row))
-        ]
-        raise NonFiniteLoss(
-            f"the loss is {loss.item()} at step {self.trainer.global_step}, batch {batch.number} "
-            f"(pairs {', '.join(bad[:8])}{', …' if len(bad) > 8 else ''}). Lower model.optimizer.lr, "
-            f"or compute in float32 or bfloat16 (dtype is {self.dtype_name}, "
-            f"precision {self.trainer.precision})."
-        )
-
-    def _first_batch(self, result: Contrast, own: EncodedPairs) -> None:
-        count = len(own)
-        per_anchor = result.negatives.item() / count
-        accumulated = self.trainer.accumulate_grad_batches
-        note = f"; accumulating {accumulated} batches adds none" if accumulated > 1 else ""
-        log.info(f"{per_anchor:.1f} negatives per anchor on {gather.ranks()} rank(s){note}")
-        both = torch.cat((own.anchors, own.positives)).detach().float().cpu().numpy()  # (2 · pairs, dim)
-        keys = torch.cat((own.keys.anchor, own.keys.positive)).tolist()
-        warn_if_collapsed(both, [Item(str(key)) for key in keys], name="in training")
-
-    def _tell_of_cuts(self, batch: PairBatch) -> None:
-        if batch.cut and not self._told_of_cuts:
-            self._told_of_cuts = True
-            log.warning(
-                "batch %d: %d of %d distinct texts are longer than max_tokens=%d and lose their end; the "
-                "prompt stays whole. train/cut_texts counts them.",
-                batch.number,
-                batch.cut,
-                len(batch.texts),
-                self.max_tokens,
-            )
-
-    def _log(self, stage: str, loss: Tensor, result: Contrast, pairs: int) -> None:
-        shared: dict[str, Any] = {"batch_size": pairs, "sync_dist": True, "on_step": stage == "train"}
-        shared["on_epoch"] = not shared["on_step"]
-        for name, value in self.loss.named_parameters():
-            self.log(f"{stage}/loss.{name}", value.detach(), **shared)
-        self.log(f"{stage}/loss", loss.detach(), prog_bar=True, **shared)
-        self.log(f"{stage}/accuracy", result.correct.float().mean(), prog_bar=True, **shared)
-        self.log(f"{stage}/negatives_per_anchor", result.negatives / max(pairs, 1), **shared)
-        self.log(f"{stage}/masked_cells", result.masked.float(), reduce_fx="sum", **shared)  # of all ranks
-
-    def _log_speed(self, batch: PairBatch) -> None:
-        """Pairs and tokens per second of all ranks, over the steps since the last log."""
-        now = time.monotonic()
-        self._pairs_seen += len(batch) * gather.ranks()
-        if self._window is None:
-            self._window = (now, 0, 0)  # the first step warms up
-            return
-        start, pairs, tokens = self._window
-        pairs, tokens = pairs + len(batch) * gather.ranks(), tokens + batch.tokens * gather.ranks()
-        seconds = max(now - start, 1e-9)
-        self.log("pairs_per_second", pairs / seconds, prog_bar=True)
-        self.log("tokens_per_second", tokens / seconds)
-        self._window = (start, pairs, tokens) if seconds < 10 else (now, 0, 0)
+        """Refuses a checkpoint of another run, which a load that is not strict would take without a word."""
+        if provenance.KEY not in checkpoint:
+            raise RefusedRequest("the checkpoint is not one of this version of vidvec-msg fit: it does not say what it is of")
+        provenance.refuse_another(checkpoint[provenance.KEY], self)
+        self.report.restore(checkpoint["account"])
 
 
 def _roles(texts: Tensor, batch: PairBatch) -> EncodedPairs:

@@ -17,15 +17,18 @@ from jsonargparse import Namespace
 from pytorch_lightning import Trainer
 from pytorch_lightning.cli import LightningArgumentParser
 
+from vidvec_msg.embedders.load import check_spec
 from vidvec_msg.embedders.models import resolve_model
 from vidvec_msg.embedders.prompts import resolve_prompt
-from vidvec_msg.errors import Problems
+from vidvec_msg.errors import Problems, explain_unknown
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.train.datamodule import PairsData
 from vidvec_msg.train.lora import LoraOptions
-from vidvec_msg.train.losses import PairLoss
+from vidvec_msg.train.loss_refusals import explain_loss, shipped_losses
 from vidvec_msg.train.module import TextContrastive
 from vidvec_msg.train.optimizer import OptimizerOptions
+from vidvec_msg.train.strategies.asked_for import ranks_asked_for, strategy_problems
+from vidvec_msg.train.tuning import check_tuning
 
 DEFAULTS = {"model.loss": {"class_path": "vidvec_msg.train.losses.InfoNCE"}}
 """InfoNCE unless said otherwise, so that its options need no class to be named."""
@@ -47,21 +50,43 @@ def options_parser() -> LightningArgumentParser:
 def known_options() -> Iterable[str]:
     """Every valid key, dotted; a generator, because a parser takes seconds to build."""
     yield from options_parser().get_defaults().keys()
-    for kind in PairLoss.__subclasses__():  # parsers name their options without a prefix
+    for kind in shipped_losses().values():  # parsers name their options without a prefix
         yield from signature(kind).parameters
 
 
-def check_options(options: Namespace, problems: Problems) -> PairsData | None:
+def explained(message: str, *, verb: str) -> str:
+    """A parser's complaint about the options of a fit, in our words.
+
+    Args:
+        message: what the parser said.
+        verb: whose options they are.
+    """
+    ending = f"`{verb} --help` lists all of them."
+    return explain_loss(message) or explain_unknown(message, known_options(), ending=ending, inside=verb)
+
+
+def check_options(options: Namespace, problems: Problems, *, trains: bool = True) -> PairsData | None:
     """Notes everything that is wrong with the options of the model and the data; no model is loaded.
+
+    Args:
+        options: of the trainer, the model and the data.
+        problems: where to note.
+        trains: the data must make batches of training too.
 
     Returns:
         the data, read; None if that failed.
     """
     with collecting(problems):
-        made(options.model.loss)
-    for name, kind in (("lora", LoraOptions), ("optimizer", OptimizerOptions)):
-        with collecting(problems):
-            kind(**options.model[name].as_dict())
+        loss = made(options.model.loss)
+        if loss is not None and loss.guide is not None:
+            check_spec(loss.guide)
+    with collecting(problems):
+        OptimizerOptions(**options.model.optimizer.as_dict())
+    with collecting(problems):
+        model, lora = options.model, LoraOptions(**options.model.lora.as_dict())
+        check_tuning(model.tuning, lora, model.quantization, model.dtype, strategy=options.trainer.strategy)
+    for problem in strategy_problems(options.trainer, options.data, options.ckpt_path):
+        problems.add(problem)
     with collecting(problems):
         resolve_prompt(options.model.prompt)
     with collecting(problems):
@@ -73,7 +98,8 @@ def check_options(options: Namespace, problems: Problems) -> PairsData | None:
     with collecting(problems):
         data = PairsData(**options.data.as_dict())
         data.read()
-        data.plan(ranks_asked_for(options.trainer))
+        if trains:
+            data.checked_plan(ranks_asked_for(options.trainer))
         found.append(data)
     return found[0] if found else None
 
@@ -85,15 +111,6 @@ def made(options: Any) -> Any:
     module, _, name = options.class_path.rpartition(".")
     given = vars(options.get("init_args") or SimpleNamespace())
     return getattr(import_module(module), name)(**{key: made(value) for key, value in given.items()})
-
-
-def ranks_asked_for(trainer: Namespace) -> int:
-    """Processes that the options ask for in numbers; 1 where Lightning shall count the devices."""
-    devices = trainer.devices
-    if isinstance(devices, str):
-        devices = int(devices) if devices.isdigit() else 1
-    count = len(devices) if isinstance(devices, list) else int(devices)
-    return max(count, 1) * int(trainer.num_nodes)
 
 
 @contextmanager

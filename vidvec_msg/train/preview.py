@@ -15,12 +15,12 @@ from rich.table import Table
 from vidvec_msg.embedders.chat import Chat
 from vidvec_msg.embedders.models import resolve_model
 from vidvec_msg.embedders.prompts import PromptTemplate, resolve_prompt
-from vidvec_msg.errors import Problems, RefusedRequest, explain_unknown
+from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.formats.pairs import Pair
 from vidvec_msg.train.batches import Collate, PairBatch
 from vidvec_msg.train.losses import EncodedPairs
 from vidvec_msg.train.losses.cells import Shared, directions
-from vidvec_msg.train.options import check_options, known_options, made, options_parser, ranks_asked_for
+from vidvec_msg.train.options import check_options, explained, made, options_parser, ranks_asked_for
 from vidvec_msg.train.plan import BatchPlan
 from vidvec_msg.train.text_tower import ChatTexts
 
@@ -40,8 +40,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         options = parser.parse_args(list(argv[1:]))
     except ArgumentError as error:
-        ending = "`preview --help` lists all of them."
-        raise RefusedRequest(explain_unknown(str(error), known_options(), ending=ending)) from error
+        raise RefusedRequest(explained(str(error), verb="preview")) from error
     problems = Problems("preview refused")
     if options.show < 0:
         problems.add(f"show is {options.show}; it must be at least 0 (pairs)")

@@ -20,6 +20,16 @@ def last_checkpoint(run: Path) -> Path:
     return run / CHECKPOINTS / "last.ckpt"
 
 
+def best_checkpoint(run: Path) -> Path:
+    """Where a run keeps the checkpoint of its best measurement, if it has one kept."""
+    return run / CHECKPOINTS / "best.ckpt"
+
+
+def before_replacement(checkpoint: Path) -> Path:
+    """Where a checkpoint that is a folder waits while a newer one takes its place."""
+    return checkpoint.with_name(f".{checkpoint.name}.before")
+
+
 def refuse_bad_run(run: str | None, checkpoint: str | None) -> None:
     """Refuses a fit that has no folder, or a folder of another run.
 
@@ -36,7 +46,7 @@ def refuse_bad_run(run: str | None, checkpoint: str | None) -> None:
     if folder.is_file():
         raise RefusedRequest(f"{OPTION} {run} is a file; give a folder that is new or empty.")
     if checkpoint is None and folder.is_dir() and any(folder.iterdir()):
-        resume = " or continue it with --ckpt_path last" if last_checkpoint(folder).is_file() else ""
+        resume = " or continue it with --ckpt_path last" if last_checkpoint(folder).exists() else ""
         raise RefusedRequest(f"{OPTION} {run} already holds a run: give another folder{resume}.")
 
 
@@ -54,6 +64,8 @@ def resolve_checkpoint(checkpoint: str | None, run: str | None) -> str | None:
         path = last_checkpoint(Path(run))
     else:
         path = Path(checkpoint)
+    if not path.exists() and before_replacement(path).is_dir():
+        path = before_replacement(path)  # killed between two renames
     if not path.exists():  # a DeepSpeed checkpoint is a folder
         raise RefusedRequest(
             f"--ckpt_path {checkpoint}: there is no {path}; give a checkpoint, or leave it out to start anew"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -35,15 +36,26 @@ def merge_adapters(full: nn.Module) -> int:
             f"the adapter cannot be merged: {strangers[0]} is a "
             f"{type(full.get_submodule(strangers[0])).__name__}, not an addition to a weight as LoRA is"
         )
+    packed = [name for name, module in adapted if any(not w.is_floating_point() for w in _weights(module))]
+    if packed:  # a sum would be rounded to 4 bits again
+        raise RefusedRequest(
+            f"the adapter cannot be merged: the weights at {packed[0]} are quantised. Put it onto the model "
+            "as it is published, which is what an embedder folder opens on, and merge it there"
+        )
     for name, module in adapted:
         _merge(full, name, module)
     return len(adapted)
 
 
+def _weights(module: Any) -> Iterator[nn.Parameter]:
+    base: nn.Module = module.get_base_layer()
+    yield from base.parameters()
+
+
 def _merge(full: nn.Module, name: str, module: Any) -> None:
     module.merge()
     base: nn.Module = module.get_base_layer()
-    if not all(bool(torch.isfinite(weight).all()) for weight in base.parameters()):
+    if not all(bool(torch.isfinite(weight).all()) for weight in _weights(module)):
         raise RefusedRequest(
             f"merging the adapter at {name} gave weights that are not finite; try dtype float32"
         )

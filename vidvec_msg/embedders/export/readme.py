@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -11,15 +10,24 @@ import yaml
 
 from vidvec_msg.embedders.contract import EmbedderCard
 from vidvec_msg.embedders.export.item_template import Wording, unserved, words_of
+from vidvec_msg.embedders.export.pages import header, quoted, render, training_content
 from vidvec_msg.embedders.export.transformers_folder import settings_of, spec_of
 from vidvec_msg.embedders.multimodal_llm import MultimodalLLM
 from vidvec_msg.embedders.pooling import FINAL
 from vidvec_msg.embedders.sentence_transformers_media import without_sampling
+from vidvec_msg.embedders.training_record import TrainingRecord
 from vidvec_msg.embedders.visuals import temporal_patch
 from vidvec_msg.formats.items import Modality
 
 
-def readme(embedder: MultimodalLLM, folder: str, *, to: str, cosines: Mapping[Modality, float]) -> str:
+def readme(
+    embedder: MultimodalLLM,
+    folder: str,
+    *,
+    to: str,
+    cosines: Mapping[Modality, float],
+    training: TrainingRecord | None = None,
+) -> str:
     """The text of README.md.
 
     Args:
@@ -27,19 +35,12 @@ def readme(embedder: MultimodalLLM, folder: str, *, to: str, cosines: Mapping[Mo
         folder: name of the folder.
         to: the kind of folder.
         cosines: the worst that was found between the folder's vectors and the embedder's, per modality.
+        training: how it was trained, if that is known.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    pages = Environment(
-        loader=PackageLoader("vidvec_msg.embedders.export"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=False,
-    )
     card, wording = embedder.card, words_of(embedder)
     layer = FINAL if card.layer is None else card.layer
     content = {
+        "header": header(card, training, library=to),
         "card": card,
         "folder": folder,
         "cosines": cosines,
@@ -49,23 +50,23 @@ def readme(embedder: MultimodalLLM, folder: str, *, to: str, cosines: Mapping[Mo
         "unserved": unserved(embedder),
         "turns": _turns(wording),
         "read_out": _read_out(layer, card),
-        "before": _quoted(wording.text[0]),
-        "behind": _quoted(wording.text[1]),
+        "before": quoted(wording.text[0]),
+        "behind": quoted(wording.text[1]),
         "state": _state(layer, blocks=embedder.backbone.blocks),
         "hidden_states": layer != FINAL,
         "loader": "AutoModelForImageTextToText" if embedder.chat.processor is not None else "AutoModel",
         "spec": spec_of(card, folder),
-        "settings": _settings(card, folder),
+        "arguments": _settings(card, folder),
+        **training_content(training),
     }
-    page = pages.get_template(f"{to.replace('-', '_')}.md.jinja")
-    return page.render(content).rstrip() + "\n"
+    return render(to.replace("-", "_"), content)
 
 
 def _turns(wording: Wording) -> dict[str, str]:
-    turns = {"text": _quoted(f"{wording.text[0]}{{text}}{wording.text[1]}")}
-    turns |= {kind: _quoted(turn) for kind, turn in wording.media.items()}
+    turns = {"text": quoted(f"{wording.text[0]}{{text}}{wording.text[1]}")}
+    turns |= {kind: quoted(turn) for kind, turn in wording.media.items()}
     turns |= {
-        f"{kind} with words": _quoted(f"{before}{{text}}{behind}")
+        f"{kind} with words": quoted(f"{before}{{text}}{behind}")
         for kind, (before, behind) in wording.said.items()
     }
     return turns
@@ -91,8 +92,3 @@ def _settings(card: EmbedderCard, folder: str) -> str:
     target = f"{MultimodalLLM.__module__}.{MultimodalLLM.__name__}"
     content = {"class_path": target, "init_args": arguments}
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True).rstrip()
-
-
-def _quoted(words: str) -> str:
-    """As a Python string between double quotes."""
-    return json.dumps(words, ensure_ascii=False)

@@ -66,14 +66,18 @@ def write(embedder: MultimodalLLM, folder: Path) -> None:
         embedder.backbone.full.save_pretrained(folder)
     _write_processor(embedder.chat, template, folder, max_tokens=card.max_tokens)
     write_json(folder / "sentence_bert_config.json", _transformer_config(embedder, wording, template))
-    for name in ("1_Pooling", "2_Normalize"):
-        (folder / name).mkdir()
     pooling = "lasttoken" if card.pooling == "last" else card.pooling
+    (folder / "1_Pooling").mkdir()
     write_json(
         folder / "1_Pooling" / "config.json",
-        {"embedding_dimension": card.dim, "pooling_mode": pooling, "include_prompt": True},
+        {"embedding_dimension": embedder.backbone.dim, "pooling_mode": pooling, "include_prompt": True},
     )
-    modules = (("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize"))
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    if card.truncate_dim:
+        modules.append(("2_Dense", "Dense"))
+        _write_truncation(folder / "2_Dense", width=embedder.backbone.dim, dim=card.truncate_dim)
+    modules.append((f"{len(modules)}_Normalize", "Normalize"))
+    (folder / modules[-1][0]).mkdir()
     write_json(
         folder / "modules.json",
         [
@@ -135,6 +139,19 @@ def _write_processor(chat: Chat, template: str, folder: Path, *, max_tokens: int
     if max_tokens is not None:
         tokenizer.model_max_length = max_tokens
     processor.save_pretrained(folder)
+
+
+def _write_truncation(folder: Path, *, width: int, dim: int) -> None:
+    """A linear layer that keeps the first dimensions; the library's own truncation comes behind the norm."""
+    import torch
+    from safetensors.torch import save_file
+
+    folder.mkdir()
+    settings = {"in_features": width, "out_features": dim, "bias": False}
+    write_json(
+        folder / "config.json", {**settings, "activation_function": "torch.nn.modules.linear.Identity"}
+    )
+    save_file({"linear.weight": torch.eye(dim, width)}, folder / "model.safetensors", {"format": "pt"})
 
 
 def _transformer_config(embedder: MultimodalLLM, wording: Wording, template: str) -> dict[str, Any]:

@@ -69,6 +69,8 @@ class EncodedPairs:
         negatives: ``(pairs, n, dim)``; whatever stands where a pair has fewer is ignored.
         keys: which of them are the same text or group.
         guide: the same texts as another embedder sees them, without gradients, for losses that ask for it.
+        norms: ``(texts,)`` of this rank's distinct texts before they were brought to norm 1; of no concern
+            to a loss, and not gathered.
     """
 
     anchors: Tensor
@@ -76,6 +78,7 @@ class EncodedPairs:
     negatives: Tensor
     keys: PairKeys
     guide: EncodedPairs | None = None
+    norms: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.anchors)

@@ -1,0 +1,60 @@
+"""What is wrong with the callbacks that a config names, found before a model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from jsonargparse import Namespace
+
+from vidvec_msg.errors import Problems
+from vidvec_msg.train.best import KeepBest, StopEarly, refuse_several_best, refuse_unknown
+from vidvec_msg.train.measurement import Measurement, refuse_shared_prefixes
+from vidvec_msg.train.options import collecting, made
+from vidvec_msg.train.pairs_validation import PairsValidation
+from vidvec_msg.train.retrieval_validation import RetrievalValidation
+
+CALLBACKS = (RetrievalValidation, PairsValidation, KeepBest, StopEarly)
+"""Those of this package that a config names; imported here, they need no module before their name there."""
+
+
+def check_callbacks(given: Any, *, validates: bool, problems: Problems) -> None:
+    """Notes collections that cannot be read, prefixes given twice, and metrics that nobody measures.
+
+    Args:
+        given: trainer.callbacks as parsed: a list, a single one, or None.
+        validates: whether the run has validation pairs.
+        problems: takes what is wrong.
+    """
+    entries = given if isinstance(given, list) else [] if given is None else [given]
+    callbacks: list[object] = []
+    before = len(problems.found)
+    for entry in entries:
+        if isinstance(entry, Namespace) and issubclass(_kind(entry), (*CALLBACKS, Measurement)):
+            with collecting(problems):
+                callbacks.append(made(entry))
+    if len(problems.found) > before:
+        return  # a metric would seem unknown because its measurement could not be made
+    callbacks = with_pairs_validation(callbacks, validates=validates)
+    with collecting(problems):
+        refuse_shared_prefixes(callbacks)
+    with collecting(problems):
+        refuse_several_best(callbacks)
+    for callback in callbacks:
+        if isinstance(callback, (KeepBest, StopEarly)):
+            with collecting(problems):
+                refuse_unknown(callback, callbacks, validates=validates)
+
+
+def with_pairs_validation(callbacks: Sequence[Any], *, validates: bool) -> list[Any]:
+    """The callbacks, and PairsValidation if there are validation pairs and none of them measures them."""
+    if not validates or any(isinstance(callback, PairsValidation) for callback in callbacks):
+        return list(callbacks)
+    return [*callbacks, PairsValidation()]
+
+
+def _kind(entry: Namespace) -> type:
+    module, _, name = entry.class_path.rpartition(".")
+    found = getattr(import_module(module), name)
+    return found if isinstance(found, type) else object

@@ -1,0 +1,135 @@
+"""What a checkpoint is of: the base model and the weights that train. One of another run is refused by name.
+
+A checkpoint holds the weights that train alone and is loaded without strictness, so that nothing else would
+notice: an adapter of another base model of the same size loads without a word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vidvec_msg.embedders.models import local_folder, resolve_model
+from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.runs import read_json, write_json
+from vidvec_msg.train.gather import ranks
+
+if TYPE_CHECKING:
+    from vidvec_msg.train.module import TextContrastive
+
+KEY = "of"
+"""Of a checkpoint's content; checkpoints that are folders hold the same in a file, to be read first."""
+
+FILE = "of.json"
+
+_SAMPLES, _SAMPLE = 16, 1 << 16  # places of a weights file, and bytes at each
+
+
+def describe(module: TextContrastive) -> dict[str, Any]:
+    """The base model and the names and shapes of what trains."""
+    return {
+        "base_model": module.base_model,
+        "revision": module.revision,
+        "hidden_size": int(module.tower.config.hidden_size),
+        "base_digest": _base_digest(module),
+        "ranks": ranks(),
+        "weights": {
+            # under ZeRO-3 a shard's own shape is (0,); DeepSpeed keeps the whole shape beside it
+            name: list(getattr(weight, "ds_shape", weight.shape))
+            for name, weight in module.named_parameters()
+            if weight.requires_grad
+        },
+    }
+
+
+def refuse_another(found: Mapping[str, Any], module: TextContrastive) -> None:
+    """Refuses to continue a run of another base model or with other weights that train.
+
+    Args:
+        found: what :func:`describe` said when the checkpoint was written.
+        module: what is to be continued.
+
+    Raises:
+        RefusedRequest: the message names what differs.
+    """
+    own = describe(module)
+    if not _same_base(found, own):
+        raise RefusedRequest(
+            f"the checkpoint is of another base model: {_base(found)} in it, {_base(own)} in this run. "
+            "Use the model that it was trained with (its run's config.yaml)."
+        )
+    there, here = found["weights"], own["weights"]
+    differing = sorted(name for name in here.keys() | there.keys() if here.get(name) != there.get(name))
+    if differing:
+        name = differing[0]
+        raise RefusedRequest(
+            f"the checkpoint is of another adapter: {len(differing)} weights differ, for example {name} is "
+            f"{_shape(there.get(name))} in it and {_shape(here.get(name))} in this model. "
+            "Use the model and lora options that it was trained with (its run's config.yaml)."
+        )
+
+
+def refuse_other_ranks(found: Mapping[str, Any]) -> None:
+    """Refuses a checkpoint whose shards were written by another number of ranks.
+
+    Raises:
+        RefusedRequest: it was.
+    """
+    if found["ranks"] != ranks():
+        raise RefusedRequest(
+            f"the checkpoint was written by {found['ranks']} ranks and holds a share for each; this run has "
+            f"{ranks()}. Continue it with as many (--trainer.devices, --trainer.num_nodes)."
+        )
+
+
+def write(folder: Path, checkpoint: Mapping[str, Any]) -> None:
+    """Puts the account of a checkpoint beside its shards."""
+    if KEY in checkpoint:
+        write_json(folder / FILE, checkpoint[KEY])
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """The account of a checkpoint that is a folder.
+
+    Raises:
+        RefusedRequest: there is none.
+    """
+    return read_json(folder / FILE, what="checkpoint", made_by="vidvec-msg fit")
+
+
+def _base_digest(module: TextContrastive) -> str:
+    """Tells weights of a base model from others, wherever they lie; empty where they are not files here.
+
+    Every weights file counts with its size and bytes from 16 places: two trainings of a model differ
+    everywhere, and a checkpoint shall not wait for 15 GB to be read.
+    """
+    folder = local_folder(resolve_model(module.base_model), revision=module.revision)
+    if folder is None:
+        return ""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        size = path.stat().st_size
+        digest.update(f"{path.name}\0{size}\0".encode())
+        with path.open("rb") as stream:
+            for place in range(_SAMPLES):
+                stream.seek(max(size - _SAMPLE, 0) * place // (_SAMPLES - 1))
+                digest.update(stream.read(_SAMPLE))
+    return digest.hexdigest()
+
+
+def _same_base(found: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+    if found["base_digest"] and own["base_digest"]:  # a folder may have moved
+        return bool(found["base_digest"] == own["base_digest"])
+    return all(found[key] == own[key] for key in ("base_model", "revision", "hidden_size"))
+
+
+def _base(account: Mapping[str, Any]) -> str:
+    revision = f" at {account['revision']}" if account["revision"] else ""
+    weights = f", weights {account['base_digest'][:8]}" if account["base_digest"] else ""
+    return f"{account['base_model']}{revision} (hidden size {account['hidden_size']}{weights})"
+
+
+def _shape(shape: list[int] | None) -> str:
+    return "not there" if shape is None else str(tuple(shape))

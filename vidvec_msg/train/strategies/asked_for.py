@@ -1,0 +1,113 @@
+"""What the options of the trainer say about processes, and what cannot go together; no model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from jsonargparse import Namespace
+from pytorch_lightning.strategies import Strategy, StrategyRegistry
+
+from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.extras import require
+from vidvec_msg.train.strategies.fsdp2 import FSDP2
+from vidvec_msg.train.strategies.zero import DeepSpeed
+from vidvec_msg.train.tuning import sharding_of
+
+OURS = {
+    "DeepSpeedStrategy": "vidvec_msg.train.strategies.DeepSpeed",
+    "FSDPStrategy": "vidvec_msg.train.strategies.FSDP2",
+    "ModelParallelStrategy": "vidvec_msg.train.strategies.FSDP2",
+}
+"""Lightning's classes that do not run here as they are, and ours in their place."""
+
+PASSAGES_IN_SHARDS = 2
+"""Forward passes that a batch always has on every rank: a pair has two texts."""
+
+
+def ranks_asked_for(trainer: Namespace) -> int:
+    """Processes that the options of a trainer ask for."""
+    return max(_devices(trainer.devices, trainer.accelerator), 1) * int(trainer.num_nodes)
+
+
+def _devices(asked: int | str | list[int], accelerator: str) -> int:
+    """Devices of one node: a number, their numbers ("0,1" or a list), or all that there are (-1, "auto")."""
+    if isinstance(asked, list):
+        return len(asked)
+    words = [word for word in str(asked).split(",") if word.strip()]
+    if len(words) > 1 or str(asked).endswith(","):
+        return len(words)
+    if words in (["-1"], ["auto"]):
+        on_gpus = accelerator in ("auto", "gpu", "cuda")
+        return torch.cuda.device_count() if on_gpus else 1
+    return int(words[0])
+
+
+def ours(strategy: Any) -> Strategy | Any:
+    """The strategy that a name of Lightning's means here; anything else itself."""
+    if isinstance(strategy, str) and strategy.startswith("deepspeed"):
+        return DeepSpeed(**StrategyRegistry[strategy]["init_params"])
+    return FSDP2() if strategy == "fsdp" else strategy
+
+
+def put_ours_in_place(trainer: Namespace) -> None:
+    """Replaces Lightning's DeepSpeedStrategy, given with class_path and init_args, by ours."""
+    if isinstance(trainer.strategy, Namespace):
+        name = trainer.strategy.class_path.rpartition(".")[2]
+        if name == "DeepSpeedStrategy":
+            trainer.strategy.class_path = OURS[name]
+            trainer.strategy.init_args.exclude_frozen_parameters = True
+
+
+def strategy_problems(trainer: Namespace, data: Namespace, checkpoint: str | None) -> Iterator[str]:
+    """What cannot go together, each with what to do.
+
+    Args:
+        trainer: options of the trainer.
+        data: options of the data.
+        checkpoint: what is resumed or measured; None for a fit from the start.
+    """
+    strategy = trainer.strategy
+    name = str(strategy if isinstance(strategy, str) else strategy.class_path.rpartition(".")[2])
+    deepspeed = "deepspeed" in name.lower()
+    if name.startswith(("deepspeed", "fsdp")) and name not in _names():
+        yield f"trainer.strategy is {name!r}; accepted of its kind: {', '.join(_names())}"
+        return
+    if name in OURS and not deepspeed:
+        yield f"trainer.strategy {name} is not made for adapters: use {OURS[name]}, or its name, fsdp"
+    if deepspeed:
+        try:
+            require("deepspeed", purpose=f"train with trainer.strategy {name}")
+        except RefusedRequest as error:
+            yield str(error)
+    ranks, shards = ranks_asked_for(trainer), sharding_of(strategy)
+    if shards and ranks > 1:
+        whole = "; ranks take their forward passes together then, and all need as many of them"
+        if data.passage_tokens:
+            yield (
+                f"data.passage_tokens {data.passage_tokens} gives ranks different numbers of passages, and "
+                f"{shards} cuts the weights into shards{whole}. Use data.passages, or a strategy that keeps "
+                "the weights whole (ddp, deepspeed_stage_2)"
+            )
+        elif data.passages > PASSAGES_IN_SHARDS:
+            yield (
+                f"data.passages is {data.passages}, and {shards} cuts the weights into shards{whole}; a rank "
+                f"with a single pair has two texts: give at most {PASSAGES_IN_SHARDS}"
+            )
+    if checkpoint is not None and Path(checkpoint).is_dir() != deepspeed:
+        kind, other = ("a folder, as DeepSpeed writes them", "another strategy")
+        if not Path(checkpoint).is_dir():
+            kind, other = "a file, as DeepSpeed does not write them", "DeepSpeed"
+        yield (
+            f"--ckpt_path {checkpoint} is {kind}, and trainer.strategy {name} is of {other}: continue it with "
+            "the strategy that it was written with"
+        )
+
+
+def _names() -> list[str]:
+    return [
+        "fsdp",
+        *(name for name in StrategyRegistry.available_strategies() if name.startswith("deepspeed")),
+    ]
