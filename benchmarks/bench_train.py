@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,8 @@ def fit_theirs(model: Any, pairs: Sequence[Pair], size: int, start: dict[str, An
             loss=their_loss(model),
             callbacks=[Clock()],
         )
-        trainer.train()
+        with redirect_stdout(sys.stderr):  # it prints its losses where our lines stand
+            trainer.train()
         losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
     return [float(loss) for loss in losses], ends
 

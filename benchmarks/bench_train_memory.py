@@ -58,7 +58,8 @@ def our_step(pairs: list[Pair], *, cached: bool, folder: Path) -> Callable[[], N
     batch = Collate(module.tokenise, passage_tokens=chunk if cached else 0)(list(enumerate(pairs)))
 
     def contrast() -> torch.Tensor:
-        return module.contrast(batch)[0]
+        made: torch.Tensor = module.contrast(batch)[0]
+        return made
 
     return step_of(module, contrast)
 
@@ -121,7 +122,9 @@ def measured(side: str, count: int, repeats: int = 1) -> dict[str, float]:
         command = [sys.executable, __file__, "--side", side, "--pairs", str(count)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         found.append(json.loads(done.stdout.splitlines()[-1]))
-        sys.stderr.write(f"    {side}, {count} pairs: {found[-1]['MB']:.0f} MB, {found[-1]['seconds']:.1f} s\n")
+        sys.stderr.write(
+            f"    {side}, {count} pairs: {found[-1]['MB']:.0f} MB, {found[-1]['seconds']:.1f} s\n"
+        )
     return {name: min(run[name] for run in found) for name in ("MB", "seconds")}
 
 

@@ -16,6 +16,7 @@ EXTRAS = {
     "rapidocr": "ocr",
     "onnxruntime": "ocr",
     "faster_whisper": "asr",
+    "wandb": "wandb",
     "mteb": "mteb",
 }
 

@@ -76,7 +76,7 @@ ITEMS = [
 
 @pytest.mark.parametrize(
     ("family", "kind"),
-    [("videollama3", "lora"), ("qwen3_vl", "rslora"), ("qwen2_5_vl", "dora"), ("smolvlm", "lora")],
+    [("videollama3", "lora"), ("qwen3_vl", "rslora"), ("qwen2_5_vl", "dora")],
 )
 def test_the_same_vectors_of_texts_images_and_clips(saved, llm, family, kind, tmp_path):
     before = saved(family, kind)
@@ -145,6 +145,7 @@ def test_it_needs_neither_the_base_model_nor_its_own_place(merged, tmp_path, mon
     np.testing.assert_array_equal(found, load_saved(merged[1]).encode(ITEMS, role="query"))
 
 
+@pytest.mark.slow
 def test_half_precision(merged, tmp_path, capsys):
     before = str(merged[0])
     words = ["merge", "--embedder", before, "--out", str(tmp_path / "half"), "--dtype", "bfloat16"]

@@ -41,7 +41,7 @@ def saved(tiny, llm, tmp_path_factory):
 @pytest.mark.parametrize("options", [{}, {"layer": 2, "pooling": "mean"}], ids=str)
 def test_the_first_dimensions_normed_again(tiny, llm, options):
     whole = llm(dtype="float32", **options)
-    for dim in (1, 16, 63):
+    for dim in (1, 63):
         found = MultimodalLLM(
             tiny(), truncate_dim=dim, fps=2.0, max_frames=8, decode_timeout=0, dtype="float32", **options
         )

@@ -15,6 +15,7 @@ from vidvec_msg.formats.pairs import Pair
 from vidvec_msg.retrieval.mining.verb import mine_negatives
 from vidvec_msg.train.batches import NO_TEXT, Tokens
 from vidvec_msg.train.datamodule import PairsData, split
+from vidvec_msg.train.hard_negatives import HardNegatives
 from vidvec_msg.train.loader import PairLoader
 from vidvec_msg.train.losses import EncodedPairs, InfoNCE
 
@@ -140,7 +141,7 @@ def test_setup_tells_what_the_pairs_hold_and_what_is_odd(
         "1 pair has more than the 2 asked for: another draw of them trains each epoch",
         "1 pair (pair 9) has anchor and positive of an earlier pair again; each copy trains",
         "1 pair (pair 10) has the same text as anchor and as positive, which teaches nothing",
-        "1 pair (pair 2) has the own anchor or positive among the negatives; the loss leaves that out",
+        "1 pair (pair 2) has the own anchor or positive among the negatives; that is left out",
         "pairs that never train, as their group has fewer than data.per_group 2: 1",
     ]
 
@@ -153,9 +154,11 @@ def test_pairs_without_a_negative_in_their_batch_are_told(
     with caplog.at_level("INFO", logger="vidvec_msg"):
         made.setup("fit")
     assert "8 of 10 pairs have no negative in their batch of the first epoch" in caplog.text
-    hard = [{**row, "negatives": ["n"]} if row["anchor"] == "a0" else row for row in rows]
-    made = data(written(tmp_path / "q.jsonl", hard), batch_size=2)
-    assert made.checked_plan(ranks=1)[1] == 6  # a hard negative serves the batch, not its pair alone
+    plan = made.plan(ranks=1)
+    lonely = next(batch[0] for batch in plan.epoch(0) if 9 not in batch)
+    rows[lonely] |= {"negatives": ["n"]}
+    made = data(written(tmp_path / "q.jsonl", rows), batch_size=2)
+    assert made.checked_plan(ranks=1)[1] == 6  # a hard negative serves its batch, not its pair alone
     assert data(tmp_path / "q.jsonl", batch_size=2, negatives=0).checked_plan(ranks=1)[1] == 8
 
 
@@ -178,8 +181,15 @@ def test_mined_negatives_count_in_the_loss(tmp_path: Path) -> None:
         for i, animal in enumerate(["apple", "dog", "bridge", "candle"] * 2)
     ]
     path = written(tmp_path / "p.jsonl", rows)
+    further = [f"{animal} {animal} {animal} forest" for animal in ("apple", "dog", "bridge", "candle")]
+    (tmp_path / "corpus.txt").write_text("\n".join(further))
     out = mine_negatives(
-        str(path), "fakes:KeywordEmbedder", tmp_path / "mined.jsonl", num_negatives=2, relative_margin=None
+        str(path),
+        "fakes:KeywordEmbedder",
+        tmp_path / "mined.jsonl",
+        corpus=str(tmp_path / "corpus.txt"),
+        num_negatives=2,
+        relative_margin=None,
     )
     counts = {}
     for source in (path, out):
@@ -198,8 +208,36 @@ def test_mined_negatives_count_in_the_loss(tmp_path: Path) -> None:
         result = InfoNCE()(own, own, 0)
         counts[source] = (int(result.negatives), float(result.rows.mean()))
     assert counts[path][0] == 4 * 3
-    assert counts[out][0] == 4 * 3 + 4 * 8  # each anchor against its two and those of the three other pairs
+    # every mined message is of a group of the batch, but for those that the corpus brought
+    assert counts[out][0] == 4 * 3 + 4 * 4
     assert counts[out][1] != counts[path][1]
+
+
+def test_a_negative_that_belongs_to_another_pair_of_the_batch_is_left_out_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows: list[dict[str, Any]] = [
+        {"anchor": "a", "positive": "p", "group": "g", "negatives": ["q2", "r2", "n"]},
+        {"anchor": "b", "positive": "q", "group": "h", "negatives": ["p", "m"]},
+        {"anchor": "b2", "positive": "q2", "group": "h"},
+        {"anchor": "c", "positive": "r"},
+        {"anchor": "c", "positive": "r2"},
+    ]
+    made = data(written(tmp_path / "p.jsonl", rows), batch_size=2, drop_last=False)
+    hard = HardNegatives(made.training)
+
+    def left(*batch: int) -> list[tuple[str, ...]]:
+        return [pair.negatives for pair in hard.chosen(batch, batch, 0)]
+
+    assert left(0, 1) == [("r2", "n"), ("m",)]  # q2 is of b's group, p is a's
+    assert left(0, 3) == [("q2", "n"), ()]  # r2 is c's, in another row
+    assert left(0, 0) == [("q2", "r2", "n")] * 2
+    assert hard.left_out([0, 1]) == 2
+    assert made.training[0].negatives == ("q2", "r2", "n")
+    assert HardNegatives(made.training, most=1).chosen([0, 1], [1], 0)[0].negatives == ("m",)
+    with caplog.at_level("INFO", logger="vidvec_msg"):
+        data(tmp_path / "p.jsonl", batch_size=5).setup("fit")
+    assert "3 hard negatives of the first epoch belong to another pair of their batch" in caplog.text
 
 
 def test_ragged_negatives_are_drawn_by_seed_and_epoch_on_every_rank(tmp_path: Path) -> None:

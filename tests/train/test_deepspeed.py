@@ -20,7 +20,10 @@ from vidvec_msg.embedders.load import load_embedder
 from vidvec_msg.formats.items import Item
 
 pytest.importorskip("deepspeed")
-pytestmark = [pytest.mark.slow(minutes=2), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.slow(minutes=2),
+    pytest.mark.timeout(1200),
+]  # two launches, for whichever test comes first
 
 SHARDED = {  # without it, ZeRO-3 keeps weights as small as a tiny model's whole on every rank
     "class_path": "vidvec_msg.train.strategies.DeepSpeed",
@@ -164,7 +167,7 @@ def test_checkpoints_hold_what_trains_alone(runs: dict[str, Path], ranks: str, n
         weight.numel()
         for weight in load_file(runs[ranks] / name / "embedder" / "adapter_model.safetensors").values()
     )
-    # the weights, their masters and two moments, and a few kilobytes a file; the frozen model is 900 kB
+    # the weights, their masters and two moments, and a few kilobytes a file; the frozen weights are 576 kB
     assert sum(path.stat().st_size for path in files) < 5 * trained_bytes + 60_000 * len(files)
 
 

@@ -42,6 +42,7 @@ def config(tiny: Path, pairs_file: Path, logger: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow  # starts the process that Weights & Biases writes with
 def test_weights_and_biases_writes_into_the_run_folder_offline(
     tiny: Path, pairs_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from vidvec_msg.embedders.training_record import PairsRecord, TrainingRecord, read_training
@@ -14,7 +16,8 @@ from vidvec_msg.formats.collections import write_collection
 from vidvec_msg.runs import file_digest
 from vidvec_msg.train.datamodule import PairsData
 from vidvec_msg.train.fit import main
-from vidvec_msg.train.record import decisive_options, pairs_record
+from vidvec_msg.train.record import decisive_options, pairs_record, record_of
+from vidvec_msg.train.step_report import RunSize
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +122,16 @@ def test_the_page_says_it(run: Path) -> None:
 
 def test_a_fit_without_a_config(tmp_path: Path) -> None:
     assert decisive_options(tmp_path / "config.yaml") == {}
+
+
+def test_what_cannot_be_told_does_not_cost_the_fit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "config.yaml").write_text("[: no YAML")
+    trainer = SimpleNamespace(datamodule=None, world_size=1, accumulate_grad_batches=1, callbacks=[])
+    module = SimpleNamespace(run_size=lambda: RunSize(7, 28, 1.0), tower=torch.nn.Linear(2, 2))
+    told: Any = {"run": tmp_path, "step": 7, "found": [], "metrics": {}}
+    found = record_of(trainer, module, **told)  # type: ignore[arg-type]  # as much of them as is asked for
+    assert found == TrainingRecord(steps=7, pairs_seen=28)
+    assert "the model card says less than it could: " in caplog.text
 
 
 def test_pairs_of_a_function() -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from pytorch_lightning import Callback, Trainer
+from safetensors.torch import load_file
 
 from vidvec_msg.train.checkpoints import KeepLast
 from vidvec_msg.train.datamodule import PairsData
+from vidvec_msg.train.fit import main
 from vidvec_msg.train.lora import LoraOptions
 from vidvec_msg.train.metrics_file import MetricsFile
 from vidvec_msg.train.module import TextContrastive
@@ -123,6 +130,55 @@ def test_an_interrupt_while_gradients_accumulate_loses_none(
         torch.testing.assert_close(weight, expected[name], rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="POSIX")
+def test_a_process_that_was_killed_is_continued_with_other_workers(
+    tiny: Path, pairs_file: Path, tmp_path: Path
+) -> None:
+    keep = {"class_path": "vidvec_msg.train.checkpoints.KeepLast", "init_args": {"every_n_steps": 2}}
+    content = {
+        "trainer": {"accelerator": "cpu", "max_steps": 5, "accumulate_grad_batches": 2, "callbacks": [keep]},
+        "model": {"model": str(tiny), "lora": {"r": 4, "dropout": 0.2}, "optimizer": {"lr": 0.01}},
+        "data": {"pairs": str(pairs_file), "batch_size": 4},  # 6 batches an epoch, 3 steps
+    }
+    config = tmp_path / "fit.yaml"
+    config.write_text(yaml.safe_dump(content))
+
+    def words(run: str, *more: str) -> list[str]:
+        return ["fit", "--config", str(config), "--trainer.default_root_dir", str(tmp_path / run), *more]
+
+    # in the second epoch, in the first half of step 5; step 4 was the last to be kept
+    dies = ["--trainer.callbacks+=train_dying.Dies", "--trainer.callbacks.batch=8"]
+    tests = str(Path(__file__).parents[1])
+    killed = subprocess.run(
+        [sys.executable, "-m", "vidvec_msg.cli", *words("killed", *dies)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": tests},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=480,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert not (tmp_path / "killed" / "summary.json").exists()
+    main(words("killed", "--ckpt_path=last", "--data.num_workers=2"))
+    main(words("whole"))
+
+    found, expected = (
+        load_file(tmp_path / run / "embedder" / "adapter_model.safetensors") for run in ("killed", "whole")
+    )
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+    told, undisturbed = (read_metrics(tmp_path / run / "metrics.csv") for run in ("killed", "whole"))
+    assert [row["step"] for row in told] == [row["step"] for row in undisturbed]
+    assert [row["train/loss"] for row in told] == [row["train/loss"] for row in undisturbed]
+
+
+def read_metrics(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
 def test_the_rows_of_metrics_reach_the_disk_with_each_checkpoint(
     tiny: Path, pairs_file: Path, tmp_path: Path
 ) -> None:
@@ -158,18 +214,3 @@ def test_the_first_interrupt_finishes_the_step_and_saves_and_the_second_stops(tm
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_a_checkpoint_takes_its_place_only_when_it_is_whole(tmp_path: Path) -> None:
-    class Dying:
-        is_global_zero, global_step = True, 1
-
-        def save_checkpoint(self, path: Path, weights_only: bool) -> None:
-            path.write_text("half")
-            raise RuntimeError("killed")
-
-    path = tmp_path / "last.ckpt"
-    path.write_text("whole")
-    with pytest.raises(RuntimeError, match="killed"):
-        KeepLast(path).write(Dying())  # type: ignore[arg-type]
-    assert path.read_text() == "whole"

@@ -46,6 +46,15 @@ def test_last_is_the_run_folders_own(tmp_path: Path) -> None:
     assert resolve_checkpoint(None, str(tmp_path)) is None
 
 
+def test_best_is_the_run_folders_own_too(tmp_path: Path) -> None:
+    with pytest.raises(RefusedRequest, match=r"--ckpt_path best: there is no .*best.ckpt"):
+        resolve_checkpoint("best", str(tmp_path))
+    best = tmp_path / "checkpoints" / "best.ckpt"
+    best.parent.mkdir()
+    best.touch()
+    assert resolve_checkpoint("best", str(tmp_path)) == str(best)
+
+
 def test_a_checkpoint_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RefusedRequest, match=r"--ckpt_path last: there is no .*last.ckpt"):
         resolve_checkpoint("last", str(tmp_path))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
 from vidvec_msg.errors import RefusedRequest
@@ -69,6 +73,22 @@ def test_epochs_show_other_sentences_and_a_resumed_run_the_same() -> None:
     resumed.load_state_dict({"given": 2})
     assert anchors(resumed) == [second]
     assert anchors(loader(1.0)) != [first]
+
+
+def test_the_data_shorten_what_trains_and_not_what_validates(tmp_path: Path) -> None:
+    rows = [{"anchor": f"{STORY} Part {row}.", "positive": f"message {row}"} for row in range(8)]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    data = PairsData(str(path), batch_size=2, validation_fraction=0.5, keep_sentences=0.4)
+    data.read()
+    module = SimpleNamespace(tokenise=lambda text: Tokens([ord(letter) for letter in text]))
+    data.trainer = SimpleNamespace(world_size=1, global_rank=0, lightning_module=module)  # type: ignore[assignment]
+    whole = {row["anchor"] for row in rows}
+    validating = data.val_dataloader()
+    assert isinstance(validating, PairLoader)
+    trained, validated = anchors(data.train_dataloader())[0], anchors(validating)[0]
+    assert len(whole & set(trained)) < 2
+    assert len(whole & set(validated)) == 4
 
 
 @pytest.mark.parametrize("share", [0.0, -0.5, 1.5, float("nan")])

@@ -60,7 +60,7 @@ def card_page(
         "card": {**asdict(card), "fingerprint": card.fingerprint},
         "base": base_told(card),
         "packaged": card.base_model == TINYWORLD,
-        "what": _what(card, adapter=adapter),
+        "what": _what(card, adapter=adapter, told=training is not None),
         "kinds": " and ".join([", ".join(card.modalities[:-1]), card.modalities[-1]]).removeprefix(" and "),
         "folder": name,
         "adapter": adapter,
@@ -74,15 +74,17 @@ def card_page(
     return render("embedder_folder", content)
 
 
-def _what(card: EmbedderCard, *, adapter: bool) -> str:
+def _what(card: EmbedderCard, *, adapter: bool, told: bool) -> str:
+    trained = ", trained on pairs of texts" if told else ""
     if adapter:
-        return "an adapter of its language model, trained on pairs of texts"
+        return f"an adapter of its language model{trained}"
     if card.merged_from:
+        joint = " and" if told else ","
         return (
-            "an adapter of its language model, trained on pairs of texts and merged into the weights "
-            f"(embedder `{card.merged_from}` before)"
+            f"an adapter of its language model{trained}{joint} merged into the weights (embedder "
+            f"`{card.merged_from}` before)"
         )
-    return "all weights of its language model, trained on pairs of texts"
+    return f"its language model's own weights{trained}"
 
 
 def _state(card: EmbedderCard) -> str:

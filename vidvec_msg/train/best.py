@@ -197,7 +197,7 @@ class StopEarly(EarlyStopping):
             self._decide(trainer)
 
     def _decide(self, trainer: Trainer) -> None:
-        if trainer.should_stop:
+        if bool(trainer.should_stop):  # bool(): mypy would believe that the check below changes nothing
             return
         self._run_early_stopping_check(trainer)
         if trainer.should_stop:

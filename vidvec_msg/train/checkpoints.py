@@ -71,12 +71,10 @@ def _to_disk(written: Path) -> None:
 def _put_in_place(partial: Path, path: Path) -> None:
     """Renames; a folder cannot replace another in one step, so the old one is kept until the new one stands
     (see :func:`vidvec_msg.train.run_folder.resolve_checkpoint`)."""
-    if not path.is_dir():
-        partial.replace(path)
-        return
     before = run_folder.before_replacement(path)
-    _remove(before)
-    path.rename(before)
+    if path.is_dir():
+        _remove(before)
+        path.rename(before)
     partial.rename(path)
     shutil.rmtree(before, ignore_errors=True)
 

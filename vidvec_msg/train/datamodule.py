@@ -146,6 +146,12 @@ class PairsData(LightningDataModule):
                 f"pairs that never train, as their group has fewer than data.per_group {self.per_group}: "
                 f"{plan.never_used:,}"
             )
+        hard = HardNegatives(self.training, self.negatives, self.seed)
+        if left_out := sum(hard.left_out(batch) for batch in plan.epoch(0)):
+            log.info(
+                f"{left_out:,} hard negatives of the first epoch belong to another pair of their batch and "
+                "are left out there"
+            )
         if starved:
             log.info(
                 f"{starved:,} of {plan.used:,} pairs have no negative in their batch of the first epoch: all "
@@ -161,7 +167,7 @@ class PairsData(LightningDataModule):
         plan = self.plan(ranks)
         starved = sum(without_negative(batch) for batch in self._first_epoch(plan))
         if starved == plan.used:
-            why = what_all_share(self.training) or "the pairs of each batch share their anchor, positive or group"
+            why = what_all_share(self.training) or "those of each batch share anchor, positive or group"
             raise RefusedRequest(
                 f"no pair has a negative in its batch of {plan.batch_size} pairs over all ranks: {why}. Give "
                 "pairs of several groups and messages, raise data.batch_size, set data.per_group 1, or add "
@@ -188,7 +194,7 @@ class PairsData(LightningDataModule):
 
     def train_dataloader(self) -> PairLoader:
         """This rank's share of every batch."""
-        return self._loader(self.training, self.plan(self._ranks), validating=False)
+        return self._own_loader(self.plan(self._ranks), validating=False)
 
     def val_dataloader(self) -> PairLoader | NoPairs | list[None]:
         """The validation pairs, in the same batches on every pass."""
@@ -204,23 +210,31 @@ class PairsData(LightningDataModule):
         plan = BatchPlan(
             [None] * len(self.validation), size, ranks=self._ranks, seed=self.seed, drop_last=False
         )
-        return self._loader(self.validation, plan, validating=True)
+        return self._own_loader(plan, validating=True)
 
     @property
     def _ranks(self) -> int:
         return self.trainer.world_size if self.trainer else 1
 
-    def _loader(self, pairs: list[Pair], plan: BatchPlan, *, validating: bool) -> PairLoader:
+    def _own_loader(self, plan: BatchPlan, *, validating: bool) -> PairLoader:
+        """For this rank and the trainer's module."""
         trainer = self.trainer
         if trainer is None or not isinstance(trainer.lightning_module, Tokenises):
             raise RefusedRequest(
                 "PairsData needs a module with `tokenise` (TextContrastive has it) to make batches for"
             )
+        tokenise = trainer.lightning_module.tokenise
+        return self.loader(tokenise, plan, rank=trainer.global_rank, validating=validating)
+
+    def loader(
+        self, tokenise: Tokenise, plan: BatchPlan, *, rank: int = 0, validating: bool = False
+    ) -> PairLoader:
+        """A rank's batches of the training pairs, or of the validation pairs, as the options show them."""
         return PairLoader(
-            pairs,
+            self.validation if validating else self.training,
             plan,
-            Collate(trainer.lightning_module.tokenise, self.passages, self.passage_tokens),
-            rank=trainer.global_rank,
+            Collate(tokenise, self.passages, self.passage_tokens),
+            rank=rank,
             workers=self.num_workers,
             always_first_epoch=validating,
             negatives=self.negatives,

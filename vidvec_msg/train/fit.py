@@ -202,6 +202,8 @@ def _silence() -> None:
         disable_progress_bar()
     advertising = logging.getLogger("pytorch_lightning.utilities.rank_zero")
     advertising.addFilter(lambda record: "Tip: For seamless" not in record.getMessage())
+    # DeepSpeed names its device as soon as it is imported, on stdout, where --print_config writes
+    logging.getLogger("DeepSpeed").addFilter(lambda record: record.module != "real_accelerator")
 
 
 class SaveConfig(SaveConfigCallback):

@@ -58,10 +58,11 @@ def noise_from(seed: int) -> Iterator[None]:
 def draws_shared_noise(tower: nn.Module) -> bool:
     """Whether anything in a tower draws from torch's generator when it trains: dropout that
     :func:`noise_from` does not reach."""
+    linears: list[Any] = [linear for linear in tower.modules() if _is_lora_linear(linear)]
     fused = {
         id(module)
-        for linear in tower.modules()
-        if _is_lora_linear(linear) and "forward" in vars(linear) and _runs_fused(linear)
+        for linear in linears
+        if "forward" in vars(linear) and _runs_fused(linear)
         for module in linear.lora_dropout.modules()
     }
     return any(
@@ -143,7 +144,7 @@ class _LoraLinear(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, down, up, inner, kept = ctx.saved_tensors
         rows = x.reshape(-1, x.shape[-1])  # (tokens, in)
         given = gradient.reshape(-1, gradient.shape[-1])  # (tokens, out)

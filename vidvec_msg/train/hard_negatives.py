@@ -1,8 +1,8 @@
 """Which of a pair's hard negatives stand in a batch: a pure function of the batch, the seed and the epoch.
 
-A hard negative is a candidate for every anchor of its batch, not for its own alone. One that is the message of
-another pair of the batch, or of that pair's group, would push that pair from its own message; it is left out of
-that batch. (Where it is that pair's positive it stands in the batch as a negative of the others anyway.)
+A hard negative is a candidate for every anchor of its batch, not for its own alone. One that is a message of
+another pair's anchor or group would push that pair from a message of its own; it is left out of that batch.
+(Where it is the other pair's positive, it is among the candidates of the batch anyway.)
 """
 
 from __future__ import annotations
@@ -47,12 +47,24 @@ class HardNegatives:
         """
         if not self.any:
             return [replace(self.pairs[row], negatives=()) for row in rows]
-        belonging: set[str] = set()
+        belonging = self._belonging(batch)
+        return [self._drawn(row, belonging, epoch) for row in rows]
+
+    def left_out(self, batch: Sequence[int]) -> int:
+        """Hard negatives of a batch's pairs that belong to one of them, and are left out of it."""
+        if not self.any:
+            return 0
+        belonging = self._belonging(batch)
+        return sum(text in belonging for row in batch for text in self.pairs[row].negatives)
+
+    def _belonging(self, batch: Sequence[int]) -> set[str]:
+        """Messages of the batch's anchors and groups, wherever in the pairs they stand."""
+        found: set[str] = set()
         for row in batch:
             pair = self.pairs[row]
-            belonging |= self._of_anchor[pair.anchor]
-            belonging |= self._of_group.get(pair.group, set())
-        return [self._drawn(row, belonging, epoch) for row in rows]
+            found |= self._of_anchor[pair.anchor]
+            found |= self._of_group.get(pair.group, set())
+        return found
 
     def _drawn(self, row: int, belonging: set[str], epoch: int) -> Pair:
         pair = self.pairs[row]

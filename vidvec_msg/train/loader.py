@@ -29,6 +29,7 @@ class PairLoader:
         workers: processes that prepare batches; 0 prepares them in the training process.
         always_first_epoch: give the same batches on every pass (validation).
         negatives: hard negatives per pair at most, drawn by the plan's seed; None: all.
+        keep_sentences: chance of each sentence of an anchor to be shown, by the seed, the epoch and the text.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class PairLoader:
         batches = self.plan.epoch(epoch)[done:]
         loader: DataLoader[Any] = DataLoader(
             _AsGiven(),
-            batch_sampler=(self._share(batch, epoch) for batch in batches),
+            batch_sampler=(self.share(batch, epoch) for batch in batches),
             collate_fn=self.collate,
             num_workers=self.workers,
         )
@@ -75,7 +76,7 @@ class PairLoader:
             self.given += 1  # before the yield: a checkpoint taken during this batch counts it
             yield batch
 
-    def _share(self, batch: Sequence[int], epoch: int) -> list[tuple[int, Pair]]:
+    def share(self, batch: Sequence[int], epoch: int) -> list[tuple[int, Pair]]:
         """This rank's pairs of a batch as this epoch shows them, with their rows."""
         rows = self.plan.slice_of(batch, self.rank)
         pairs = self.hard.chosen(batch, rows, epoch)

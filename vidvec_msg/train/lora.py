@@ -26,8 +26,8 @@ class LoraOptions:
             regex that must match a whole module path of the tower, such as ".*self_attn.(q|v)_proj".
         rank_stabilised: weight updates by alpha / √r instead (rsLoRA, Kalajdzievski 2023).
         dora: split each weight into length and direction and adapt both (DoRA, Liu et al. 2024): closer to
-            full fine-tuning at low ranks, for the norm of every weight in every forward pass (a step took
-            1.6 times as long on a CPU). Not under ZeRO-3.
+            full fine-tuning at low ranks, for the norm of every adapted weight in every forward pass. Not
+            under ZeRO-3.
     """
 
     r: int = 64

@@ -63,9 +63,7 @@ def oddities(pairs: Sequence[Pair]) -> list[str]:
     if itself:
         found.append(f"{_pairs(itself)} the same text as anchor and as positive, which teaches nothing")
     if own:
-        found.append(
-            f"{_pairs(own)} the own anchor or positive among the negatives; the loss leaves that out"
-        )
+        found.append(f"{_pairs(own)} the own anchor or positive among the negatives; that is left out")
     return found
 
 
@@ -75,6 +73,12 @@ def without_negative(batch: Sequence[Pair]) -> int:
     Args:
         batch: the pairs of all ranks, with the hard negatives that they have in it.
     """
+    anchors = Counter(pair.anchor for pair in batch)
+    positives = Counter(pair.positive for pair in batch)
+    groups = Counter(_group(row, pair) for row, pair in enumerate(batch))
+    most = max(anchors.values()) + max(groups.values()) + 2 * max(positives.values())
+    if most < len(batch):  # the usual case: nobody can share something with all others
+        return 0
     counts: Counter[tuple[Hashable, Hashable, Hashable]] = Counter()
     for row, pair in enumerate(batch):
         for anchor in (pair.anchor, None):
@@ -86,7 +90,7 @@ def without_negative(batch: Sequence[Pair]) -> int:
     for row, pair in enumerate(batch):
         anchor, group = pair.anchor, _group(row, pair)
         # No negatives are the pairs of the same anchor or group, and of the others those whose positive is a
-        # text of this pair. Counted by inclusion and exclusion: the matrix of a batch of 30,000 would not fit.
+        # text of this pair. By inclusion and exclusion: the matrix of a batch of 30,000 would not fit.
         same = counts[anchor, None, None] + counts[None, None, group] - counts[anchor, None, group]
         for text in {pair.anchor, pair.positive}:
             same += counts[None, text, None] - counts[anchor, text, None]

@@ -17,7 +17,7 @@ from vidvec_msg.embedders.models import resolve_model
 from vidvec_msg.embedders.prompts import PromptTemplate, resolve_prompt
 from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.formats.pairs import Pair
-from vidvec_msg.train.batches import Collate, PairBatch
+from vidvec_msg.train.batches import PairBatch
 from vidvec_msg.train.losses import EncodedPairs
 from vidvec_msg.train.losses.cells import Shared, directions
 from vidvec_msg.train.options import check_options, explained, made, options_parser, ranks_asked_for
@@ -57,9 +57,10 @@ def main(argv: Sequence[str]) -> int:
     texts = ChatTexts(chat, prompt, model.max_tokens)
     ranks = ranks_asked_for(options.trainer)
     plan = data.plan(ranks)
-    rows = plan.slice_of(plan.epoch(0)[0], rank=0)
-    batch = Collate(texts, data.passages, data.passage_tokens)([(row, data.training[row]) for row in rows])
-    pairs = [data.training[row] for row in rows]
+    loader = data.loader(texts, plan)
+    rows = loader.share(plan.epoch(0)[0], epoch=0)
+    batch = loader.collate(rows)
+    pairs = [pair for _, pair in rows]
     shared: Shared = getattr(made(model.loss), "shared", "positives")
 
     console = Console(file=sys.stdout, width=100, highlight=False)

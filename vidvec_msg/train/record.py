@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from vidvec_msg.train.ending import Change
 from vidvec_msg.train.measurement import DIRECTIONS, Measurement
 from vidvec_msg.train.module import TextContrastive
 from vidvec_msg.train.tuning import account
+
+log = logging.getLogger(__name__)
 
 PROVENANCE = ("license", "licence", "language", "lang", "generator", "source")
 """Columns of pairs that a reader of a model card asks for."""
@@ -51,7 +54,8 @@ def record_of(
     found: Sequence[Change],
     metrics: Mapping[str, Any],
 ) -> TrainingRecord:
-    """The record of a fit that ends.
+    """The record of a fit that ends. It is an account, and a fit does not fail for want of it: what cannot be
+    told is left out with a warning.
 
     Args:
         trainer: of the fit; its data module and its callbacks tell of pairs and measurements.
@@ -61,6 +65,21 @@ def record_of(
         found: retrieval before and after.
         metrics: last value of every metric, by name.
     """
+    try:
+        return _record(trainer, module, run, step, found, metrics)
+    except Exception as error:  # whatever it is, hours of training lie behind
+        log.warning(f"the model card says less than it could: {type(error).__name__}: {error}")
+        return TrainingRecord(steps=step, pairs_seen=module.run_size().pairs)
+
+
+def _record(
+    trainer: Trainer,
+    module: TextContrastive,
+    run: Path,
+    step: int,
+    found: Sequence[Change],
+    metrics: Mapping[str, Any],
+) -> TrainingRecord:
     size = module.run_size()
     data = trainer.datamodule  # type: ignore[attr-defined]  # Lightning sets it in a connector
     known = data if isinstance(data, PairsData) else None

@@ -12,7 +12,7 @@ CONFIG = "config.yaml"
 METRICS = "metrics.csv"
 TENSORBOARD = "tensorboard"
 CHECKPOINTS = "checkpoints"
-LAST = "last"
+LAST, BEST = "last", "best"
 
 
 def last_checkpoint(run: Path) -> Path:
@@ -51,17 +51,17 @@ def refuse_bad_run(run: str | None, checkpoint: str | None) -> None:
 
 
 def resolve_checkpoint(checkpoint: str | None, run: str | None) -> str | None:
-    """The file that ``--ckpt_path`` means; "last" is the run folder's own.
+    """The file that ``--ckpt_path`` means; "last" and "best" are the run folder's own.
 
     Raises:
         RefusedRequest: there is no such file (Lightning would warn and start anew).
     """
     if checkpoint is None:
         return None
-    if checkpoint == LAST:
+    if checkpoint in (LAST, BEST):
         if run is None:
-            raise RefusedRequest(f"--ckpt_path last needs {OPTION} RUN, the run to take it from")
-        path = last_checkpoint(Path(run))
+            raise RefusedRequest(f"--ckpt_path {checkpoint} needs {OPTION} RUN, the run to take it from")
+        path = last_checkpoint(Path(run)) if checkpoint == LAST else best_checkpoint(Path(run))
     else:
         path = Path(checkpoint)
     if not path.exists() and before_replacement(path).is_dir():

@@ -36,7 +36,7 @@ def runs_side_by_side(tower: nn.Module) -> bool:
         next(tower.parameters()).device.type == "cpu"
         and torch.get_num_threads() > 1
         and not (dist.is_available() and dist.is_initialized())
-        and not getattr(tower, "is_gradient_checkpointing", False)
+        and not any(getattr(module, "gradient_checkpointing", False) for module in tower.modules())
         and not draws_shared_noise(tower)
     )
 
@@ -101,15 +101,18 @@ class _SideBySide(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        parts = gradient.split(ctx.sizes)
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        parts = torch.split(gradient, ctx.sizes)
 
         def gradients(number: int) -> tuple[Tensor | None, ...]:
             if ctx.made is None:
                 states = ctx.run(number, True)
             else:
                 states, ctx.made[number] = ctx.made[number], None  # its activations go when they were used
-            return torch.autograd.grad(states, ctx.weights, parts[number], allow_unused=True)
+            found: tuple[Tensor | None, ...] = torch.autograd.grad(
+                states, ctx.weights, parts[number], allow_unused=True
+            )
+            return found
 
         total: list[Tensor | None] = [None] * len(ctx.weights)
         for _, found in _longest_first(gradients, len(parts)):

@@ -42,9 +42,9 @@ def space_sums(own: EncodedPairs) -> dict[str, Tensor]:
         sums = {
             "positives": across.diagonal().sum(),
             "positive_count": torch.tensor(float(len(own)), device=across.device),
-            "negatives": across[negative].sum(),
+            "negatives": _sum(across, negative),
             "negative_count": negative.sum(),
-            "hard": hard[exists].sum(),
+            "hard": _sum(hard, exists),
             "hard_count": exists.sum(),
         }
         for side, vectors, keys in (
@@ -53,7 +53,7 @@ def space_sums(own: EncodedPairs) -> dict[str, Tensor]:
         ):
             different = keys[:, None] != keys
             distances = 2 - 2 * (vectors @ vectors.T)  # (pairs, pairs), squared
-            sums[f"potential_of_{side}"] = torch.exp(-T * distances)[different].sum()
+            sums[f"potential_of_{side}"] = _sum(torch.exp(-T * distances), different)
             sums[f"potential_count_of_{side}"] = different.sum()
         if own.norms is not None:
             norms = own.norms.double() if own.norms.device.type != "mps" else own.norms.float()
@@ -61,6 +61,11 @@ def space_sums(own: EncodedPairs) -> dict[str, Tensor]:
             sums["squared_norms"] = norms.square().sum()
             sums["norm_count"] = torch.tensor(float(len(norms)), device=norms.device)
     return sums
+
+
+def _sum(values: Tensor, where: Tensor) -> Tensor:
+    # not values[where]: how many there are, a GPU would have to be waited for
+    return values.masked_fill(~where, 0.0).sum()
 
 
 def space_numbers(sums: Mapping[str, float]) -> dict[str, float]:

@@ -126,7 +126,9 @@ def limits(card: EmbedderCard, training: TrainingRecord | None) -> list[str]:
     found = []
     media = [kind for kind in card.modalities if kind != "text"]
     measured = [] if training is None else [one.kinds for one in training.measurements]
-    if media:
+    if training is None:
+        found.append("How it was trained is not recorded in this folder.")
+    elif media:
         seen = any(kind in both for kind in media for both in measured)
         told = "measured above" if seen else "not measured here"
         found.append(

@@ -101,8 +101,8 @@ def strategy_problems(trainer: Namespace, data: Namespace, checkpoint: str | Non
         if not Path(checkpoint).is_dir():
             kind, other = "a file, as DeepSpeed does not write them", "DeepSpeed"
         yield (
-            f"--ckpt_path {checkpoint} is {kind}, and trainer.strategy {name} is of {other}: continue it with "
-            "the strategy that it was written with"
+            f"--ckpt_path {checkpoint} is {kind}, and trainer.strategy {name} is of {other}: continue it "
+            "with the strategy that it was written with"
         )
 
 
