@@ -85,7 +85,6 @@ def one_rank(config: Path, two_ranks: Path, tmp_path_factory: pytest.TempPathFac
     jobs += in_two_parts(config, folder / "zero-2-offload", "deepspeed_stage_2_offload")
     jobs += [words(config, folder / "zero-3-offload", LIGHTNINGS, *frugal)]
     jobs += [words(config, folder / "zero-3-halves", SHARDED, *halves)]
-    jobs += [["validate", "--config", str(folder / "zero-1" / "config.yaml"), "--ckpt_path=last"]]
     fine = len(jobs)
     other = [*words(config, folder / "zero-1", "deepspeed_stage_1", "--ckpt_path=last"), "--model.lora.r=2"]
     shards = f"--ckpt_path={two_ranks / 'zero-3' / 'checkpoints' / 'last.ckpt'}"

@@ -59,6 +59,12 @@ def test_another_rank_or_other_targets_are_refused(tiny: Path, lora: dict[str, A
         refuse_another(describe(module(tiny)), module(tiny, **lora))
 
 
+def test_a_checkpoint_of_fsdp2_is_not_one_of_plain_training(tiny: Path) -> None:
+    model = module(tiny)
+    with pytest.raises(RefusedRequest, match="is of a run with FSDP2, and this one has whole weights, whose"):
+        refuse_another({**describe(model), "layout": "FSDP2"}, model)
+
+
 def test_shards_of_another_number_of_ranks_are_refused() -> None:
     refuse_other_ranks({"ranks": 1})
     with pytest.raises(RefusedRequest, match="was written by 4 ranks and holds a share for each; this run h"):

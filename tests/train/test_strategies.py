@@ -142,6 +142,13 @@ def test_whole_weights_bear_any_number_of_passages(options: dict[str, Any]) -> N
     assert list(strategy_problems(trainer(**options), given, None)) == []
 
 
+def test_deepspeeds_checkpoints_are_not_measured_alone() -> None:
+    data = Namespace(passage_tokens=0, passages=2)
+    (problem,) = strategy_problems(trainer(strategy="deepspeed_stage_1"), data, None, trains=False)
+    assert "open for training alone. Measure the embedder that the fit made (vidvec-msg evaluate" in problem
+    assert not list(strategy_problems(trainer(strategy="ddp"), data, None, trains=False))
+
+
 def test_a_checkpoint_of_another_form_is_refused(tmp_path: Path) -> None:
     file, folder = tmp_path / "last.ckpt", tmp_path / "folder.ckpt"
     file.touch()

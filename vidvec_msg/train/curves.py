@@ -64,13 +64,13 @@ def draw_curves(path: Path, table: Table, *, best: int | None = None) -> None:
 
 def _draw_loss(panel: Any, table: Table) -> None:
     steps, losses = _line(table, "train/loss")
-    # a mean over a twentieth of the run shows the trend that single batches hide
-    width = max(len(steps) // 20, 1)
+    # a mean over a twentieth of the run shows the trend that single batches hide; odd, to have a middle
+    width = 2 * (len(steps) // 40) + 1
     many = width > 1
     panel.plot(steps, losses, color="#c9c9c9" if many else "#333333", linewidth=1, label="of each batch")
     if many:
         smooth = np.convolve(losses, np.full(width, 1 / width), mode="valid")
-        middle = steps[(width - 1) // 2 : (width - 1) // 2 + len(smooth)]
+        middle = steps[width // 2 : width // 2 + len(smooth)]
         panel.plot(middle, smooth, color="#333333", linewidth=1.6, label=f"mean of {width}")
     seen, values = _line(table, "val/loss")
     if len(seen):

@@ -85,7 +85,7 @@ def check_options(options: Namespace, problems: Problems, *, trains: bool = True
     with collecting(problems):
         model, lora = options.model, LoraOptions(**options.model.lora.as_dict())
         check_tuning(model.tuning, lora, model.quantization, model.dtype, strategy=options.trainer.strategy)
-    for problem in strategy_problems(options.trainer, options.data, options.ckpt_path):
+    for problem in strategy_problems(options.trainer, options.data, options.ckpt_path, trains=trains):
         problems.add(problem)
     with collecting(problems):
         resolve_prompt(options.model.prompt)

@@ -101,9 +101,7 @@ class BatchPlan:
             return [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(count)]
 
         members = _members(self.groups)
-        chosen: list[
-            list[int]
-        ] = []  # hands of rows: groups one after the other, in random order
+        chosen: list[list[int]] = []  # hands of rows: groups one after the other, in random order
         for group in random.permutation(len(members)):
             rows = random.permutation(members[group]).tolist()
             hands = [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)]

@@ -35,6 +35,7 @@ def describe(module: TextContrastive) -> dict[str, Any]:
         "hidden_size": int(module.tower.config.hidden_size),
         "base_digest": _base_digest(module),
         "ranks": ranks(),
+        "layout": _layout(module),
         "weights": {
             # under ZeRO-3 a shard's own shape is (0,); DeepSpeed keeps the whole shape beside it
             name: list(getattr(weight, "ds_shape", weight.shape))
@@ -55,6 +56,12 @@ def refuse_another(found: Mapping[str, Any], module: TextContrastive) -> None:
         RefusedRequest: the message names what differs.
     """
     own = describe(module)
+    if found.get("layout", "") != own["layout"]:
+        there, here = (account.get("layout") or "whole weights" for account in (found, own))
+        raise RefusedRequest(
+            f"the checkpoint is of a run with {there}, and this one has {here}, whose optimizer is kept in "
+            "another form: continue it with the trainer.strategy that it was written with"
+        )
     if not _same_base(found, own):
         raise RefusedRequest(
             f"the checkpoint is of another base model: {_base(found)} in it, {_base(own)} in this run. "
@@ -117,6 +124,12 @@ def _base_digest(module: TextContrastive) -> str:
                 stream.seek(max(size - _SAMPLE, 0) * place // (_SAMPLES - 1))
                 digest.update(stream.read(_SAMPLE))
     return digest.hexdigest()
+
+
+def _layout(module: TextContrastive) -> str:
+    """The strategy, where it keeps the optimizer's state in a file of another form than plain training."""
+    strategy = None if module._trainer is None else module._trainer.strategy
+    return type(strategy).__name__ if hasattr(strategy, "shard") else ""
 
 
 def _same_base(found: Mapping[str, Any], own: Mapping[str, Any]) -> bool:

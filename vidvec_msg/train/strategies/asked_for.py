@@ -61,13 +61,16 @@ def put_ours_in_place(trainer: Namespace) -> None:
             trainer.strategy.init_args.exclude_frozen_parameters = True
 
 
-def strategy_problems(trainer: Namespace, data: Namespace, checkpoint: str | None) -> Iterator[str]:
+def strategy_problems(
+    trainer: Namespace, data: Namespace, checkpoint: str | None, *, trains: bool = True
+) -> Iterator[str]:
     """What cannot go together, each with what to do.
 
     Args:
         trainer: options of the trainer.
         data: options of the data.
         checkpoint: what is resumed or measured; None for a fit from the start.
+        trains: False where a checkpoint is measured alone.
     """
     strategy = trainer.strategy
     name = str(strategy if isinstance(strategy, str) else strategy.class_path.rpartition(".")[2])
@@ -77,6 +80,13 @@ def strategy_problems(trainer: Namespace, data: Namespace, checkpoint: str | Non
         return
     if name in OURS and not deepspeed:
         yield f"trainer.strategy {name} is not made for adapters: use {OURS[name]}, or its name, fsdp"
+    if deepspeed and not trains:
+        yield (
+            f"trainer.strategy {name}: DeepSpeed's checkpoints open for training alone. Measure the embedder "
+            "that the fit made (vidvec-msg evaluate --embedder RUN/embedder), or while it trains "
+            "(trainer.callbacks: RetrievalValidation)"
+        )
+        return
     if deepspeed:
         try:
             require("deepspeed", purpose=f"train with trainer.strategy {name}")
