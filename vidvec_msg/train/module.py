@@ -200,7 +200,9 @@ class TextContrastive(LightningModule):
         """This rank's term of the step's loss, its account, and the vectors of this rank."""
         own = self.encode_batch(batch)
         everyone, offset = gather.gather_pairs(own)
-        result = self.loss(own, everyone, offset)
+        # under bf16-mixed every product of matrices is rounded to bfloat16, float32 or not: scores would tie
+        with torch.autocast(own.anchors.device.type, enabled=False):
+            result = self.loss(own, everyone, offset)
         return gather.mean_over_ranks(result.rows, len(everyone)), result, own
 
     def on_fit_start(self) -> None:
@@ -264,7 +266,9 @@ class TextContrastive(LightningModule):
     def on_load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
         """Refuses a checkpoint of another run, which a load that is not strict would take without a word."""
         if provenance.KEY not in checkpoint:
-            raise RefusedRequest("the checkpoint is not one of this version of vidvec-msg fit: it does not say what it is of")
+            raise RefusedRequest(
+                "the checkpoint does not say what it is of: it is not one of this version of vidvec-msg fit"
+            )
         provenance.refuse_another(checkpoint[provenance.KEY], self)
         self.report.restore(checkpoint["account"])
 

@@ -20,8 +20,9 @@ from vidvec_msg.formats.pairs import Pair
 from vidvec_msg.train.batches import PairBatch
 from vidvec_msg.train.losses import EncodedPairs
 from vidvec_msg.train.losses.cells import Shared, directions
-from vidvec_msg.train.options import check_options, explained, made, options_parser, ranks_asked_for
+from vidvec_msg.train.options import check_options, explained, made, options_parser
 from vidvec_msg.train.plan import BatchPlan
+from vidvec_msg.train.strategies.asked_for import ranks_asked_for
 from vidvec_msg.train.text_tower import ChatTexts
 
 
