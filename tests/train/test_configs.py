@@ -72,7 +72,18 @@ def test_every_key_is_explained_and_the_table_has_it(path: Path) -> None:
     assert f"]({path.name})" in (path.parent / "README.md").read_text()
 
 
-@pytest.mark.parametrize("program", ["train.py", "train/train.py", "train/preview_batch.py"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        "train.py",
+        "train/train.py",
+        "train/preview_batch.py",
+        "train/merge_adapter.py",
+        "retrieval/push_embedder.py",
+        "retrieval/mine_negatives.py",
+        "retrieval/collect_corpus.py",
+    ],
+)
 def test_a_program_is_a_docstring_and_a_call_of_the_command_line(program: str) -> None:
     source = (ROOT / program).read_text()
     code = source.rpartition('"""')[2]

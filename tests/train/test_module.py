@@ -174,6 +174,18 @@ def test_a_learned_temperature_trains_is_logged_and_stands_in_the_checkpoint(
     save_embedder(tmp_path / "embedder", model=trained.tower, card=trained.card("x"))  # of the tower alone
 
 
+def test_scores_are_float32_under_mixed_precision(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = module(tiny)
+    batch = batch_of(made)
+    own = made.encode_batch(batch)
+    monkeypatch.setattr(made, "encode_batch", lambda batch: own)
+    expected, _, _ = made.contrast(batch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, _, _ = made.contrast(batch)
+    assert found.dtype == torch.float32
+    assert found.item() == expected.item()  # cosines of bfloat16 differ in the third digit
+
+
 def test_a_guide_sees_the_batchs_texts(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Guide:
         def encode(self, items: list[Item], *, role: str) -> np.ndarray:

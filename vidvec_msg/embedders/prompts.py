@@ -109,8 +109,8 @@ PROMPTS["vlm2vec"] = PromptTemplate(
     audio="{audio} Understand the content of the provided audio.",
     chat=False,
 )
-# Ours, for what a text or clip wants to say rather than what it shows. The end of a sentence of prose, so that
-# base models and small instruct models go on with a message; chosen on validation pairs (docs/quality.md).
+# Ours, for what a text or clip wants to say rather than what it shows. The end of a sentence of prose, so
+# that base models and small instruct models go on with a message; chosen on validation pairs (docs/quality).
 PROMPTS["moral"] = PromptTemplate(
     text="{text}\nThe moral of the story is that",
     video="{video}\nThe moral of the video is that",
