@@ -251,6 +251,10 @@ def _warn(message: Warning | str, category: type[Warning], *_: object, **__: obj
     sys.stderr.write(f"{PROGRAM}: warning: {message}\n")
 
 
+def _not_the_device(record: logging.LogRecord) -> bool:
+    return record.module != "real_accelerator"
+
+
 class _Stderr(logging.Handler):
     """Bare lines to the stderr of the moment: results alone go to stdout."""
 
@@ -265,6 +269,8 @@ def _log_on_stderr() -> Iterator[None]:
     handler, level = _Stderr(), logger.level
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)
+    # DeepSpeed, which peft imports too, names its device on stdout, where results stand
+    logging.getLogger("DeepSpeed").addFilter(_not_the_device)
     shown = warnings.showwarning
     warnings.showwarning = _warn  # a user needs what it says, not the line of ours that said it
     try:

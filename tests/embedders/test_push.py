@@ -338,6 +338,20 @@ def test_other_folders_and_names(embedder, tmp_path, tiny):
         push(embedder, "ann/mine", endpoint="hub.example.org")
 
 
+def test_a_token_does_not_cross_the_network_in_the_clear(hub, embedder, monkeypatch, capsys):
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    for address in (
+        "http://hub.example.org",
+        f"http://{TOKEN}@hub.example.org",
+        "http://localhost@1.2.3.4:80",
+    ):
+        with pytest.raises(RefusedRequest, match="the token would cross the network unencrypted") as caught:
+            push(embedder, "ann/mine", endpoint=address)
+        assert TOKEN not in str(caught.value) + capsys.readouterr().out
+    for address in ("http://localhost:9", "http://127.0.0.1:9", "https://hub.example.org"):
+        push(embedder, "ann/mine", endpoint=address, dry_run=True)
+
+
 @pytest.mark.slow
 def test_the_command_with_the_endpoint_of_the_environment(embedder, tmp_path):
     """In a process of its own, as a user has it: HF_ENDPOINT and HF_TOKEN, nothing patched."""

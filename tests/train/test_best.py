@@ -13,15 +13,18 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from pytorch_lightning import LightningModule
 from safetensors.torch import load_file
 
 from vidvec_msg.embedders.saved import load_saved
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item
+from vidvec_msg.train import artefacts
 from vidvec_msg.train.best import Best, KeepBest, StopEarly, read_best, refuse_unknown
 from vidvec_msg.train.fit import main
 from vidvec_msg.train.module import TextContrastive
 from vidvec_msg.train.pairs_validation import PairsValidation
+from vidvec_msg.train.step_report import RunSize, StepReport
 from vidvec_msg.train.text_tower import TowerEmbedder
 
 MONITOR = "val/pairs/reverse/map"
@@ -261,6 +264,43 @@ def test_a_stopped_run_goes_on_with_more_patience() -> None:
     second = StopEarly(FORWARD, patience=5)
     second.load_state_dict(first.state_dict())
     assert (second.wait_count, second.patience) == (2, 5)
+
+
+def test_the_account_is_the_whole_fits_where_the_best_step_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FSDP2 loads a checkpoint with its account."""
+
+    class Fitted(TextContrastive):
+        def __init__(self) -> None:
+            LightningModule.__init__(self)
+            self.tower, self.report = torch.nn.Linear(2, 2), StepReport()
+
+        def run_size(self) -> RunSize:
+            return self.report.size(9)
+
+    fitted, keep, asked = Fitted(), KeepBest(FORWARD), {}
+    fitted.report.restore({"pairs_seen": 36, "seconds": 9.0})
+    keep.best = Best(FORWARD, 0.5, 2)
+
+    def written(*_: Any, training: RunSize, **__: Any) -> SimpleNamespace:
+        asked["pairs"] = training.pairs
+        return SimpleNamespace(fingerprint="f", versions={})
+
+    def restored(*_: Any) -> None:
+        fitted.report.restore({"pairs_seen": 8, "seconds": 2.0})
+
+    monkeypatch.setattr(artefacts, "load_weights", restored)
+    monkeypatch.setattr(artefacts, "record_of", lambda *_, size, **__: size)
+    monkeypatch.setattr(artefacts, "write_trained", written)
+    monkeypatch.setattr(artefacts, "_draw", lambda *_: None)
+    trainer: Any = SimpleNamespace(
+        callback_metrics={}, checkpoint_callbacks=[keep], loggers=[], is_global_zero=True, current_epoch=0
+    )
+    artefacts.WriteEmbedder(tmp_path).on_fit_end(trainer, fitted)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["pairs_seen"], summary["embedder_step"], asked) == (36, 2, {"pairs": 36})
+    assert summary["seconds"] >= 9
 
 
 # ---- refusals

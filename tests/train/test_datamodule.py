@@ -81,6 +81,27 @@ def test_pairs_of_one_storyline_stay_together_without_groups() -> None:
     assert {pair.anchor for pair in training}.isdisjoint({pair.anchor for pair in validation})
 
 
+def test_a_split_keeps_together_what_groups_and_anchors_connect() -> None:
+    pairs = [Pair("a", "p", group="g"), Pair("a", "q"), Pair("b", "r", group="g"), Pair("b", "s", group="h")]
+    pairs += [Pair(f"other {i}", f"t{i}") for i in range(3)] + [Pair("c", "u", group="h"), Pair("d", "v")]
+    one = {"a", "b", "c"}
+    for seed in range(8):
+        training, validation = split(pairs, 0.4, seed)
+        trained, validated = ({pair.anchor for pair in side} for side in (training, validation))
+        assert trained.isdisjoint(validated)
+        assert one <= trained or one <= validated
+        assert split(pairs, 0.4, seed) == (training, validation)
+    with pytest.raises(RefusedRequest, match=r"0\.5: the 5 pairs are all connected by a group or an anchor"):
+        split([*pairs[:4], pairs[7]], 0.5, seed=0)
+
+
+def test_messages_that_train_and_validate_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    split([Pair(f"a{i}", f"p{i}", group=f"g{i}") for i in range(4)], 0.5, seed=0)
+    assert not caplog.text
+    split([Pair(f"a{i}", "p", group=f"g{i}") for i in range(5)], 0.4, seed=0)
+    assert "2 of 2 validation pairs have a positive that trains too, in another group" in caplog.text
+
+
 def test_a_split_that_leaves_a_side_empty_is_refused() -> None:
     with pytest.raises(RefusedRequest, match=r"validation_fraction 0\.01 of 2 groups is 0 groups"):
         split([Pair("a", "p"), Pair("b", "q")], 0.01, seed=0)

@@ -292,6 +292,15 @@ def test_all_problems_come_at_once_before_the_model_is_built(
     assert [path.name for path in tmp_path.iterdir()] == ["something"]
 
 
+def test_what_the_trainer_refuses_is_a_refusal(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["fit", "--config", str(config), "--trainer.default_root_dir", str(tmp_path / "run")]
+    assert cli([*words, "--trainer.max_steps=-5"]) == 2
+    assert "fit refused, trainer: `max_steps` must be" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -352,6 +361,7 @@ def test_all_problems_come_at_once_before_the_model_is_built(
         (["--trainer.devices=7"], "24 pairs do not fill one batch of 28 over all ranks"),
         (["--data.batch-size=3"], "unknown option 'data.batch-size' (did you mean 'data.batch_size'?)"),
         (["--trainer.default_root_dir=null"], "give --trainer.default_root_dir RUN"),
+        (["--trainer.precision=bf16-true"], "bf16-mixed"),
     ],
 )
 def test_refusals_of_the_command_line(

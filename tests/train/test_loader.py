@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import Any
 
 import pytest
 
+from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.pairs import Pair
 from vidvec_msg.train.batches import Collate, Tokens
 from vidvec_msg.train.loader import PairLoader
@@ -54,7 +56,37 @@ def test_epochs_differ() -> None:
 def test_workers_read_ahead_but_only_what_was_handed_out_counts() -> None:
     source = loader(workers=1)
     assert [names for _, names, _ in seen(source, 1)] == [names for _, names, _ in seen(loader(), 1)]
-    assert source.state_dict() == {"given": 1}
+    assert source.state_dict()["given"] == 1
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"pairs": PAIRS[::-1]}, r"pairs 12 \(\w{8}\) in it and 12 \(\w{8}\) here"),
+        ({"batch_size": 6}, "pairs of a batch over all ranks 4 in it and 6 here"),
+        ({"seed": 1}, "data.seed 0 in it and 1 here"),
+        ({"per_group": 1}, "data.per_group None in it and 1 here"),
+        ({"drop_last": False}, "data.drop_last True in it and False here"),
+        ({"ranks": 2}, "ranks 1 in it and 2 here"),
+    ],
+)
+def test_a_position_in_another_order_is_refused(other: dict[str, Any], told: str) -> None:
+    def made(pairs: list[Pair] = PAIRS, **options: Any) -> PairLoader:
+        plan = BatchPlan(list(range(12)), **{"batch_size": 4, **options})
+        return PairLoader(pairs, plan, Collate(letters))
+
+    position = {**made().state_dict(), "given": 2}
+    with pytest.raises(RefusedRequest, match=rf"in another order .* \({told}\): .* or begin another"):
+        made(**other).load_state_dict(position)
+    resumed = made(**other)
+    resumed.load_state_dict({"given": 2})  # of before the order was kept
+    assert resumed.given == 2
+
+
+def test_a_position_may_be_taken_up_with_other_workers() -> None:
+    resumed = loader(workers=2)
+    resumed.load_state_dict({**loader().state_dict(), "given": 2})
+    assert resumed.given == 2
 
 
 def test_ranks_share_a_batch_and_drop_differently() -> None:

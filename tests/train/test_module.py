@@ -201,6 +201,28 @@ def test_a_guide_sees_the_batchs_texts(tiny: Path, monkeypatch: pytest.MonkeyPat
     made.contrast(batch)[0].backward()
 
 
+def test_a_guide_is_opened_on_its_ranks_device_and_computes_in_its_own_dtype(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    class Guide:
+        def __init__(self, spec: str) -> None:
+            opened.append(spec)
+
+        def encode(self, items: list[Item], *, role: str) -> np.ndarray:
+            assert (torch.ones(1, 1) @ torch.ones(1, 1)).dtype == torch.float32
+            return np.eye(len(items), 16, dtype=np.float32)
+
+    monkeypatch.setattr("vidvec_msg.train.module.load_embedder", Guide)
+    made = module(tiny, loss=GuidedInfoNCE("anything"))
+    assert opened == []  # the trainer has not chosen the GPU yet
+    made.setup("fit")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        made.encode_batch(batch_of(made))
+    assert opened == ["anything"]
+
+
 def test_an_earlier_layer_trains_the_blocks_up_to_it_and_runs_no_others(tiny: Path) -> None:
     made = module(tiny, layer=1)
     assert len(made.tower.get_base_model().layers) == 1

@@ -124,11 +124,31 @@ def test_a_fit_without_a_config(tmp_path: Path) -> None:
     assert decisive_options(tmp_path / "config.yaml") == {}
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("/home/me/pairs.jsonl", "pairs.jsonl"),
+        ("st:/home/me/x", "st:x"),
+        ("cascade:asr:st:/home/me/x/", "cascade:asr:st:x"),
+        ("mllm:org/name?adapter=/home/me/a&fps=2", "mllm:org/name?adapter=a&fps=2"),
+        ("/home/me/e?model=/home/me/base", "e?model=base"),
+        ("/home/me/a&b/e", "e"),
+        ("st:org/name", "st:org/name"),
+        ("openai:x?base_url=http://host:80/v1", "openai:x?base_url=http://host:80/v1"),
+    ],
+)
+def test_a_guide_without_folders_of_this_machine(tmp_path: Path, given: str, told: str) -> None:
+    loss = {"class_path": "GuidedInfoNCE", "init_args": {"guide": given}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"model": {"loss": loss}}))
+    found = decisive_options(tmp_path / "config.yaml")
+    assert found["model"]["loss"]["init_args"]["guide"] == told
+
+
 def test_what_cannot_be_told_does_not_cost_the_fit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "config.yaml").write_text("[: no YAML")
     trainer = SimpleNamespace(datamodule=None, world_size=1, accumulate_grad_batches=1, callbacks=[])
-    module = SimpleNamespace(run_size=lambda: RunSize(7, 28, 1.0), tower=torch.nn.Linear(2, 2))
-    told: Any = {"run": tmp_path, "step": 7, "found": [], "metrics": {}}
+    module = SimpleNamespace(tower=torch.nn.Linear(2, 2))
+    told: Any = {"run": tmp_path, "size": RunSize(7, 28, 1.0), "step": 7, "found": [], "metrics": {}}
     found = record_of(trainer, module, **told)  # type: ignore[arg-type]  # as much of them as is asked for
     assert found == TrainingRecord(steps=7, pairs_seen=28)
     assert "the model card says less than it could: " in caplog.text

@@ -207,10 +207,13 @@ def test_the_rows_of_metrics_reach_the_disk_with_each_checkpoint(
 
 def test_the_first_interrupt_finishes_the_step_and_saves_and_the_second_stops(tmp_path: Path) -> None:
     keep = KeepLast(tmp_path / "last.ckpt")
-    before = signal.getsignal(signal.SIGINT)
-    with keep.saving_on_interrupt():
-        signal.raise_signal(signal.SIGINT)
-        assert keep.interrupted
-        with pytest.raises(KeyboardInterrupt):
+    found = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    try:
+        with keep.saving_on_interrupt():
             signal.raise_signal(signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is before
+            assert keep.interrupted
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, found)

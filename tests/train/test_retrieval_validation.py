@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,19 @@ def test_the_full_model_is_released_and_its_folder_removed(module: TextContrasti
     assert not folder.exists()
 
 
+def test_a_model_with_its_own_code_is_opened_with_it(
+    module: TextContrastive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = Collection.load(collection(tmp_path / "c", clips=True), split="test").corpus
+    monkeypatch.setattr(module, "trust_remote_code", True)
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(
+        "vidvec_msg.train.measurement.load_saved", lambda folder, **options: given.update(options)
+    )
+    with embedder_of(module, items):
+        assert given == {"trust_remote_code": True}
+
+
 def test_the_pool_may_be_the_splits_own_documents(module: TextContrastive, tmp_path: Path) -> None:
     folder = str(collection(tmp_path / "c", clips=False))
     metrics = ["hit_rate@2"]
@@ -136,6 +150,21 @@ def test_two_measurements_under_one_prefix_are_refused(tmp_path: Path) -> None:
     refuse_shared_prefixes([one, other, PairsValidation(), object()])
     with pytest.raises(RefusedRequest, match="2 measurements log under the prefix 'val', and one would hide"):
         refuse_shared_prefixes([one, other, RetrievalValidation(folder)])
+
+
+def test_a_resumed_fit_does_not_measure_again_where_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callback = RetrievalValidation(str(collection(tmp_path / "c", clips=False)), every_n_steps=2)
+    measured: list[int] = []
+    monkeypatch.setattr(callback, "_measure", lambda trainer, _: measured.append(trainer.global_step))
+    trainer: Any = SimpleNamespace(global_step=4, estimated_stepping_batches=7)
+    module: Any = None
+    callback.on_train_start(trainer, module)
+    for micro in range(1, 7):  # two batches a step
+        trainer.global_step = 4 + micro // 2
+        callback.on_train_batch_end(trainer, module, None, None, micro)
+    assert measured == [6, 7]
 
 
 def test_names_are_those_that_are_logged(module: TextContrastive, tmp_path: Path) -> None:

@@ -30,7 +30,23 @@ def test_a_folder_of_another_run_is_refused_unless_it_is_resumed(tmp_path: Path)
     last_checkpoint(tmp_path).touch()
     with pytest.raises(RefusedRequest, match="or continue it with --ckpt_path last"):
         refuse_bad_run(str(tmp_path), None)
-    refuse_bad_run(str(tmp_path), "last.ckpt")
+    refuse_bad_run(str(tmp_path), "last")
+
+
+def test_a_run_goes_on_from_its_own_checkpoints_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run in ("a", "ab"):
+        last_checkpoint(tmp_path / run).parent.mkdir(parents=True)
+        last_checkpoint(tmp_path / run).touch()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    monkeypatch.chdir(tmp_path)
+    refuse_bad_run("a", str(last_checkpoint(tmp_path / "a")))
+    refuse_bad_run("link", "a/checkpoints/last.ckpt")
+    refuse_bad_run("new", "ab/checkpoints/last.ckpt")
+    for other in ("ab/checkpoints/last.ckpt", "a/../ab/checkpoints/last.ckpt"):
+        with pytest.raises(RefusedRequest, match=r"is of another, .*: give a new folder, or a ch"):
+            refuse_bad_run("a", other)
 
 
 def test_a_file_is_refused(tmp_path: Path) -> None:

@@ -96,6 +96,17 @@ def test_grad_cache_repeats_the_noise(tiny: Path) -> None:
         assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("grad_cache", [False, True])
+def test_under_autocast_the_noise_repeats_too(tiny: Path, grad_cache: bool) -> None:
+    made = module(tiny, grad_cache=grad_cache)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not runs_side_by_side(made.tower)
+        first, again = gradients(made), gradients(made)
+    assert first.keys() == again.keys()
+    for name, gradient in first.items():
+        assert torch.equal(gradient, again[name])
+
+
 def test_portions_are_the_texts_in_order_with_less_padding() -> None:
     lengths = [3, 4, 9, 300, 310, 400]
     passages = [pad([[7] * n for n in lengths[:3]]), pad([[7] * n for n in lengths[3:]])]

@@ -148,6 +148,28 @@ def test_only_the_pairs_without_a_loss_are_named(tiny: Path) -> None:
     )
 
 
+def test_ranks_with_unequal_shares_give_the_mean_loss_of_all_validation_pairs() -> None:
+    from types import SimpleNamespace
+
+    from vidvec_msg.train.losses.cells import Contrast
+
+    weighted: list[tuple[float, int]] = []
+
+    def logged(name: str, value: Any, *, batch_size: int, **_: Any) -> None:
+        if name == "val/loss":
+            weighted.append((float(value), batch_size))
+
+    module: Any = SimpleNamespace(log=logged, trainer=SimpleNamespace(state=SimpleNamespace(fn="validate")))
+    shares = [torch.tensor([1.0, 2.0, 3.0]), torch.tensor([6.0])]
+    for rows in shares:
+        batch: Any = [None] * len(rows)
+        term = rows.sum() * len(shares) / 4
+        StepReport().validate(
+            module, batch, term, Contrast(rows, rows > 0, torch.tensor(0), torch.tensor(12))
+        )
+    assert sum(value * size for value, size in weighted) / 4 == 3.0  # as Lightning weighs
+
+
 def test_peak_memory_is_that_of_the_process_in_gigabytes() -> None:
     before = peak_memory()
     assert 0.05 < before < 500  # torch alone takes more than 50 MB

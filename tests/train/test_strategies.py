@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 import torch
 from jsonargparse import Namespace
+from pytorch_lightning import LightningModule
 
 from vidvec_msg.cli import main as cli
+from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.train.losses import InfoNCE
 from vidvec_msg.train.strategies import FSDP2, DeepSpeed
 from vidvec_msg.train.strategies.asked_for import (
     ours,
@@ -195,3 +198,10 @@ def test_the_command_line_refuses_before_the_model_is_loaded(
     assert cli([*words, "--data.batch_size=4", f"--trainer.default_root_dir={tmp_path / 'run'}"]) == 2
     assert "data.passage_tokens 64 gives ranks different numbers" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_fsdp2_refuses_what_trains_outside_the_language_model() -> None:
+    module = LightningModule()
+    module.tower, module.loss = torch.nn.Linear(2, 2), InfoNCE(learn_temperature=True)
+    with pytest.raises(RefusedRequest, match=r"^loss\.temperature\.logarithm would train .*ddp or deepspeed"):
+        FSDP2().shard(module)

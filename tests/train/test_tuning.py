@@ -384,6 +384,8 @@ def test_deepspeeds_own_file_says_how_it_shards(tmp_path: Path) -> None:
             {"lora": LoraOptions(dora=True), "strategy": "deepspeed_stage_3"},
             "model.lora.dora with ZeRO-3: DoRA needs whole weights",
         ),
+        ({"precision": "bf16-true"}, "trainer.precision bf16-true rounds the weights that train"),
+        ({"tuning": "full", "precision": "16-true"}, "use --trainer.precision bf16-mixed, which computes in"),
     ],
 )
 def test_what_cannot_train_is_refused(given: dict[str, Any], told: str) -> None:
@@ -399,6 +401,8 @@ def test_what_cannot_train_is_refused(given: dict[str, Any], told: str) -> None:
         {"quantization": "nf4", "dtype": "bfloat16", "strategy": "deepspeed_stage_2"},
         {"lora": LoraOptions(dora=True), "quantization": "nf4", "strategy": "ddp"},
         {"tuning": "full", "strategy": "deepspeed_stage_3"},
+        {"precision": "bf16-mixed"},
+        {"precision": "32-true"},
     ],
 )
 def test_what_can_train_is_accepted(given: dict[str, Any]) -> None:

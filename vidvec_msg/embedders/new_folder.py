@@ -25,9 +25,14 @@ def appearing(out: Path) -> Iterator[Path]:
         yield temporary
         for path in (temporary, *temporary.rglob("*")):  # mkdtemp and safetensors make private ones
             path.chmod((0o777 if path.is_dir() else 0o666) & ~umask())
-        if out.exists():
-            out.replace(earlier)
-        temporary.replace(out)
+        try:
+            if out.exists():
+                out.replace(earlier)
+            temporary.replace(out)
+        except BaseException:
+            if earlier.exists() and not out.exists():
+                earlier.replace(out)
+            raise
+        shutil.rmtree(earlier, ignore_errors=True)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(earlier, ignore_errors=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from json import JSONDecodeError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from vidvec_msg.embedders.upload_list import UploadList, size_told, upload_list
 from vidvec_msg.errors import JobFailed, RefusedRequest
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 # what would be read together with the pushed files, if it stood beside them
 _OF_A_MODEL = (".safetensors", ".json", ".jinja", ".bin", ".pt", ".model")
+_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 _HOW = "set HF_TOKEN to a token with write access, or run `hf auth login`"
 
 
@@ -70,6 +72,7 @@ def push(
         )
     found = upload_list(embedder)
     api = _client(endpoint)
+    _refuse_open_network(api.endpoint)
     sys.stdout.write(_listing(found, to, api.endpoint, private=private, revision=revision))
     if dry_run:
         sys.stdout.write("dry run: nothing was uploaded\n")
@@ -118,6 +121,16 @@ def _listing(found: UploadList, to: str, endpoint: str, *, private: bool, revisi
 
 
 # --- the hub ------------------------------------------------------------------------------------------------
+
+
+def _refuse_open_network(endpoint: str) -> None:
+    """Refuses an address to which the token would go in the clear; HF_ENDPOINT may be one too."""
+    address = urlsplit(endpoint)
+    if address.scheme == "http" and address.hostname not in _THIS_MACHINE:
+        raise RefusedRequest(
+            "the endpoint is an http:// address of another machine, and the token would cross the network "
+            "unencrypted: give an https:// address; http:// is for a hub on this machine alone (localhost)"
+        )
 
 
 def _refuse_without_token() -> None:

@@ -64,13 +64,13 @@ class WriteEmbedder(Callback):
             return
         metrics = _numbers(trainer)  # on every rank: reading them may reduce them over ranks
         best = _best(trainer)
+        size = pl_module.run_size()  # of the whole fit: a strategy may load the best step's account too
         if best is not None:
             load_weights(trainer, run_folder.best_checkpoint(self.run))  # on every rank, as the next
         weights = whole_weights(pl_module.tower)
         if not trainer.is_global_zero:
             return
         folder = self.run / EMBEDDER
-        size = pl_module.run_size()
         step = size.steps if best is None else best.step
         table = _table(trainer)
         found = changes(table, step)
@@ -81,7 +81,9 @@ class WriteEmbedder(Callback):
             pl_module,
             name=self.run.resolve().name,
             weights=weights,
-            training=record_of(trainer, pl_module, run=self.run, step=step, found=found, metrics=metrics),
+            training=record_of(
+                trainer, pl_module, run=self.run, size=size, step=step, found=found, metrics=metrics
+            ),
         )
         write_json(
             self.run / SUMMARY,
@@ -106,7 +108,7 @@ class WriteEmbedder(Callback):
         for place in no_better(found):
             log.warning(f"{place}: no metric is higher than before training")
         report = pl_module.report
-        rate = f" at {report.pairs_per_second:.0f} pairs/s" if report.pairs_per_second else ""
+        rate = f" (lately {report.pairs_per_second:.1f} pairs/s)" if report.pairs_per_second else ""
         of = "" if best is None else f" of step {best.step}, {best.monitor} {best.value:.4f} being the best"
         log.info(
             f"made {folder} ({card.fingerprint}){of}: {size.steps} steps, {size.pairs:,} pairs{rate}, "

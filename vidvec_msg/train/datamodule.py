@@ -38,7 +38,8 @@ class PairsData(LightningDataModule):
         batch_size: pairs per step per rank. Negatives grow with it; accumulating gradients adds none.
         validation: source of validation pairs, in the same layout.
         validation_fraction: share of the pairs kept aside, between 0 and 1, when there is no such source.
-            Whole groups are kept aside, so that no text of a validation group was trained.
+            Pairs that share their group or their anchor are kept aside together; messages that validate and
+            train too, in other groups, are counted in a warning.
         per_group: pairs of each of its groups in a batch: 1 keeps groups apart, so that every other pair of
             the batch is a negative; with 2 or more a pair meets so many of its group, which are its positives
             too; by default as the order brings them.
@@ -255,9 +256,12 @@ def _check_per_group(per_group: int, batch_size: int, drop_last: bool, problems:
 def split(pairs: list[Pair], fraction: float, seed: int) -> tuple[list[Pair], list[Pair]]:
     """Training and validation pairs; pairs of one group or with the same anchor stay together.
 
+    So do pairs that others connect in this way. Positives connect nothing, because few messages may stand in
+    many groups: how many of those that validate train too is logged.
+
     Args:
         pairs: all of them.
-        fraction: share of groups to keep aside, rounded; 0 keeps none aside.
+        fraction: share of the connected groups to keep aside, rounded; 0 keeps none aside.
         seed: of the choice.
 
     Raises:
@@ -265,8 +269,14 @@ def split(pairs: list[Pair], fraction: float, seed: int) -> tuple[list[Pair], li
     """
     if not fraction:
         return pairs, []
-    groups = [pair.group or pair.anchor for pair in pairs]
+    groups = _connected(pairs)
     distinct = list(dict.fromkeys(groups))
+    if len(distinct) == 1:
+        raise RefusedRequest(
+            f"data.validation_fraction {fraction}: the {len(pairs):,} pairs are all connected by a group or "
+            "an anchor that they share, and cannot be split. Give pairs of other storylines to validate with "
+            "(data.validation), or set data.validation_fraction 0"
+        )
     count = round(fraction * len(distinct))
     if not 0 < count < len(distinct):
         raise RefusedRequest(
@@ -276,4 +286,25 @@ def split(pairs: list[Pair], fraction: float, seed: int) -> tuple[list[Pair], li
     aside = {distinct[i] for i in np.random.default_rng((seed, 2)).permutation(len(distinct))[:count]}
     training = [pair for pair, group in zip(pairs, groups, strict=True) if group not in aside]
     validation = [pair for pair, group in zip(pairs, groups, strict=True) if group in aside]
+    trained = {pair.positive for pair in training}
+    if both := sum(pair.positive in trained for pair in validation):
+        log.warning(
+            f"{both:,} of {len(validation):,} validation pairs have a positive that trains too, in another "
+            "group"
+        )
     return training, validation
+
+
+def _connected(pairs: list[Pair]) -> list[tuple[str, str]]:
+    """A name per pair, the same for pairs that a chain of shared groups and anchors connects."""
+    above: dict[tuple[str, str], tuple[str, str]] = {}
+
+    def top(name: tuple[str, str]) -> tuple[str, str]:
+        while (higher := above.setdefault(name, name)) != name:
+            above[name] = name = above[higher]
+        return name
+
+    for pair in pairs:
+        if pair.group:
+            above[top(("group", pair.group))] = top(("anchor", pair.anchor))
+    return [top(("anchor", pair.anchor)) for pair in pairs]

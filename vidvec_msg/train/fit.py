@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentError, Namespace
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from pytorch_lightning.utilities import rank_zero_only
@@ -160,7 +161,11 @@ class FitCLI(LightningCLI):
             kwargs["logger"] = loggers_of(options.logger, run)
         elif options.logger is None:
             kwargs["logger"] = False
-        return super().instantiate_trainer(**kwargs)
+        try:
+            return super().instantiate_trainer(**kwargs)
+        except MisconfigurationException as error:  # max_steps -5, an accelerator that is not there
+            told = " ".join(str(error).split())
+            raise RefusedRequest(f"{self.subcommand} refused, trainer: {told}{_on_a_cpu(told)}") from error
 
     def fit(self, **kwargs: Any) -> None:
         """Trains; Ctrl-C leaves a checkpoint to resume from.
@@ -191,6 +196,12 @@ def _keeper(callbacks: Sequence[Callback]) -> KeepLast | None:
     return next((callback for callback in callbacks if isinstance(callback, KeepLast)), None)
 
 
+def _on_a_cpu(told: str) -> str:
+    """What helps where Lightning finds no GPU."""
+    lacking = "CUDAAccelerator" in told or "No supported gpu" in told
+    return " On a machine without one: --trainer.accelerator cpu --trainer.devices 1" if lacking else ""
+
+
 def _silence() -> None:
     """Leaves out what others print and nobody can act on."""
     # transformers deprecates a property that Lightning touches when it lists a model's attributes
@@ -202,8 +213,6 @@ def _silence() -> None:
         disable_progress_bar()
     advertising = logging.getLogger("pytorch_lightning.utilities.rank_zero")
     advertising.addFilter(lambda record: "Tip: For seamless" not in record.getMessage())
-    # DeepSpeed names its device as soon as it is imported, on stdout, where --print_config writes
-    logging.getLogger("DeepSpeed").addFilter(lambda record: record.module != "real_accelerator")
 
 
 class SaveConfig(SaveConfigCallback):

@@ -105,6 +105,12 @@ def _forward(linear: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     computed = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
     ordinary = linear.training and not args and not kwargs and computed == x.dtype == weight.dtype
     if not ordinary or not _runs_fused(linear):
+        drops = linear.training and any(getattr(part, "p", 0) for part in linear.lora_dropout.values())
+        if drops and getattr(_own, "generator", None) is not None:
+            raise RuntimeError(  # its dropout would draw from torch's generator, in the order of the threads
+                f"a LoRA linear cannot run beside others ({x.dtype} in, {weight.dtype} weights, {computed} "
+                "asked for); train with OMP_NUM_THREADS=1 and report this"
+            )
         plain: Tensor = type(linear).forward(linear, x, *args, **kwargs)
         return plain
     (name,) = linear.active_adapters

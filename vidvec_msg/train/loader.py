@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
+from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.pairs import Pair
 from vidvec_msg.train.batches import Collate, PairBatch
 from vidvec_msg.train.hard_negatives import HardNegatives
@@ -84,13 +87,43 @@ class PairLoader:
         shown = [with_fewer_sentences(pair, self.keep_sentences, seed) for pair in pairs]
         return list(zip(rows, shown, strict=True))
 
-    def state_dict(self) -> dict[str, int]:
-        """The position, for a checkpoint."""
-        return {"given": self.given}
+    def state_dict(self) -> dict[str, Any]:
+        """The position, for a checkpoint, and the order that it is a position in."""
+        return {"given": self.given, "order": dict(self._order)}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Goes on from a position; the plan must be the one that made it."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from a position.
+
+        Raises:
+            RefusedRequest: it is one in another order of the pairs; the message names what differs.
+        """
+        found = state.get("order", self._order)  # checkpoints of before hold the position alone
+        differing = [name for name, own in self._order.items() if found.get(name) != own]
+        if differing:
+            told = ", ".join(
+                f"{name} {found.get(name)} in it and {self._order[name]} here" for name in differing
+            )
+            raise RefusedRequest(
+                f"the checkpoint stands in another order of the pairs ({told}): going on would repeat some "
+                "of them and skip others. Continue it with the data and as many ranks as it was trained with "
+                "(its run's config.yaml; --trainer.devices, --trainer.num_nodes), or begin another run"
+            )
         self.given = state["given"]
+
+    @cached_property
+    def _order(self) -> dict[str, Any]:
+        """What decides which pairs a batch holds, under the names that a refusal tells."""
+        digest = hashlib.sha256()
+        for pair in self.pairs:
+            digest.update(repr((pair.anchor, pair.positive, pair.group)).encode())
+        return {
+            "pairs": f"{len(self.pairs):,} ({digest.hexdigest()[:8]})",
+            "ranks": self.plan.ranks,
+            "pairs of a batch over all ranks": self.plan.batch_size,
+            "data.seed": self.plan.seed,
+            "data.per_group": self.plan.per_group,
+            "data.drop_last": self.plan.drop_last,
+        }
 
 
 class _AsGiven(Dataset[tuple[int, Pair]]):

@@ -103,6 +103,7 @@ class Measurement(Callback):
         self.pool: Literal["corpus", "split"] = pool
         self.prefix = prefix
         self._measured_at = -1  # optimizer steps at the last measurement
+        self._stepped_at = -1  # optimizer steps at the end of the last batch
 
     @property
     def names(self) -> list[str]:
@@ -116,7 +117,8 @@ class Measurement(Callback):
     # ---- when
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Measures before the first step; a resumed fit has done so."""
+        """Measures before the first step; a resumed fit has done so, and counts from where it begins."""
+        self._stepped_at = trainer.global_step
         if self.at_start and trainer.global_step == 0:
             self._measure(trainer, pl_module)
 
@@ -125,8 +127,10 @@ class Measurement(Callback):
     ) -> None:
         """Measures after every n-th optimizer step, and after the last."""
         step = trainer.global_step
+        whole = step != self._stepped_at  # gradients may accumulate over several batches
+        self._stepped_at = step
         last = step >= trainer.estimated_stepping_batches
-        if step and (last or (self.every_n_steps and step % self.every_n_steps == 0)):
+        if whole and (last or (self.every_n_steps and step % self.every_n_steps == 0)):
             self._measure(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -267,7 +271,7 @@ def embedder_of(
         # before the first step there is nothing trained yet, and that is what is measured
         weights = whole_weights(module.tower)
         write_trained(saved, module, name=name, weights=weights, allow_untrained=True)
-        embedder: Embedder | None = load_saved(saved)
+        embedder: Embedder | None = load_saved(saved, trust_remote_code=module.trust_remote_code)
         try:
             yield embedder  # type: ignore[misc]  # not None before the release below
         finally:

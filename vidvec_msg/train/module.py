@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
 from vidvec_msg.embedders.chat import Chat
-from vidvec_msg.embedders.contract import EmbedderCard
+from vidvec_msg.embedders.contract import Embedder, EmbedderCard
 from vidvec_msg.embedders.language_model import Dtype, Quantization, keep_blocks, load_language_model
 from vidvec_msg.embedders.load import load_embedder
 from vidvec_msg.embedders.models import resolve_model
@@ -101,7 +101,7 @@ class TextContrastive(LightningModule):
         self.quantization: Quantization | None = quantization
         self.trust_remote_code = trust_remote_code
         self.grad_cache = grad_cache
-        self._guide = None if self.loss.guide is None else load_embedder(self.loss.guide)
+        self._guide: Embedder | None = None
         folder = resolve_model(model)
         self.chat = Chat.open(folder, revision=revision, trust_remote_code=trust_remote_code)
         try:
@@ -165,11 +165,19 @@ class TextContrastive(LightningModule):
         texts = normalize(states, dim=-1)
         own = _roles(texts, batch)
         own.norms = states.detach().norm(dim=-1)  # (texts,)
-        if self._guide is not None:
+        guide = self._opened_guide()
+        if guide is not None:
             seen = [Item(str(row), text=text) for row, text in enumerate(batch.texts)]
-            view = torch.from_numpy(self._guide.encode(seen, role="document")).to(texts.device)
+            with torch.autocast(texts.device.type, enabled=False):  # it computes in its own dtype
+                view = torch.from_numpy(guide.encode(seen, role="document")).to(texts.device)
             own.guide = _roles(view, batch)
         return own
+
+    def _opened_guide(self) -> Embedder | None:
+        """The embedder whose view the loss asks for, opened once."""
+        if self._guide is None and self.loss.guide is not None:
+            self._guide = load_embedder(self.loss.guide)
+        return self._guide
 
     def _all_states(self, passages: list[Passage]) -> Tensor:
         """States ``(texts, dim)`` of a batch, float32."""
@@ -205,6 +213,10 @@ class TextContrastive(LightningModule):
             result = self.loss(own, everyone, offset)
         return gather.mean_over_ranks(result.rows, len(everyone)), result, own
 
+    def setup(self, stage: str) -> None:
+        """Opens the loss's guide: only now is this rank's GPU the one that "auto" means."""
+        self._opened_guide()
+
     def on_fit_start(self) -> None:
         """Tells what trains."""
         self.report.begin()
@@ -232,8 +244,8 @@ class TextContrastive(LightningModule):
         """Logs the loss of validation pairs among themselves."""
         if batch is None:  # no validation pairs: callbacks measure, see PairsData.val_dataloader
             return
-        loss, result, _ = self.contrast(batch)
-        self.report.validate(self, batch, loss, result)
+        _, result, _ = self.contrast(batch)
+        self.report.validate(self, batch, result)
 
     def configure_model(self) -> None:
         """Cuts the weights into shards where the strategy does that (FSDP2)."""

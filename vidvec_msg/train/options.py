@@ -84,7 +84,14 @@ def check_options(options: Namespace, problems: Problems, *, trains: bool = True
         OptimizerOptions(**options.model.optimizer.as_dict())
     with collecting(problems):
         model, lora = options.model, LoraOptions(**options.model.lora.as_dict())
-        check_tuning(model.tuning, lora, model.quantization, model.dtype, strategy=options.trainer.strategy)
+        check_tuning(
+            model.tuning,
+            lora,
+            model.quantization,
+            model.dtype,
+            strategy=options.trainer.strategy,
+            precision=options.trainer.precision,
+        )
     for problem in strategy_problems(options.trainer, options.data, options.ckpt_path, trains=trains):
         problems.add(problem)
     with collecting(problems):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from vidvec_msg.train.datamodule import PairsData
 from vidvec_msg.train.ending import Change
 from vidvec_msg.train.measurement import DIRECTIONS, Measurement
 from vidvec_msg.train.module import TextContrastive
+from vidvec_msg.train.step_report import RunSize
 from vidvec_msg.train.tuning import account
 
 log = logging.getLogger(__name__)
@@ -44,12 +46,16 @@ _DECISIVE = (
     "gradient_clip_algorithm",
 )
 
+# an absolute path: the whole text, or part of an embedder's spec, behind its form or as an option's value
+_FOLDER = re.compile(r"(?:^|(?<==)|(?<=:)(?!//[^/]))/[^?]*?(?=$|\?|&\w+=)")
+
 
 def record_of(
     trainer: Trainer,
     module: TextContrastive,
     *,
     run: Path,
+    size: RunSize,
     step: int,
     found: Sequence[Change],
     metrics: Mapping[str, Any],
@@ -61,26 +67,27 @@ def record_of(
         trainer: of the fit; its data module and its callbacks tell of pairs and measurements.
         module: what was trained.
         run: the run folder, with the config that reproduces the run.
+        size: how much the fit trained.
         step: optimizer steps of the weights that the embedder holds.
         found: retrieval before and after.
         metrics: last value of every metric, by name.
     """
     try:
-        return _record(trainer, module, run, step, found, metrics)
+        return _record(trainer, module, run, size, step, found, metrics)
     except Exception as error:  # whatever it is, hours of training lie behind
         log.warning(f"the model card says less than it could: {type(error).__name__}: {error}")
-        return TrainingRecord(steps=step, pairs_seen=module.run_size().pairs)
+        return TrainingRecord(steps=step, pairs_seen=size.pairs)
 
 
 def _record(
     trainer: Trainer,
     module: TextContrastive,
     run: Path,
+    size: RunSize,
     step: int,
     found: Sequence[Change],
     metrics: Mapping[str, Any],
 ) -> TrainingRecord:
-    size = module.run_size()
     data = trainer.datamodule  # type: ignore[attr-defined]  # Lightning sets it in a connector
     known = data if isinstance(data, PairsData) else None
     ranks, accumulated = trainer.world_size, trainer.accumulate_grad_batches
@@ -161,8 +168,8 @@ def _placeless(value: Any) -> Any:
         return {key: _placeless(entry) for key, entry in value.items()}
     if isinstance(value, list):
         return [_placeless(entry) for entry in value]
-    if isinstance(value, str) and Path(value).is_absolute():
-        return Path(value).name
+    if isinstance(value, str):
+        return _FOLDER.sub(lambda found: Path(found[0]).name, value)
     return value
 
 

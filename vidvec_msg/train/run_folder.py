@@ -35,7 +35,8 @@ def refuse_bad_run(run: str | None, checkpoint: str | None) -> None:
 
     Args:
         run: the folder.
-        checkpoint: what is resumed; None for a fit from the start.
+        checkpoint: what is resumed; None for a fit from the start. A folder that holds a run goes on from
+            its own checkpoints alone.
 
     Raises:
         RefusedRequest: the message names the option to change.
@@ -45,9 +46,17 @@ def refuse_bad_run(run: str | None, checkpoint: str | None) -> None:
     folder = Path(run)
     if folder.is_file():
         raise RefusedRequest(f"{OPTION} {run} is a file; give a folder that is new or empty.")
-    if checkpoint is None and folder.is_dir() and any(folder.iterdir()):
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    if checkpoint is None:
         resume = " or continue it with --ckpt_path last" if last_checkpoint(folder).exists() else ""
         raise RefusedRequest(f"{OPTION} {run} already holds a run: give another folder{resume}.")
+    own = checkpoint in (LAST, BEST) or Path(checkpoint).resolve().is_relative_to(folder.resolve())
+    if not own:
+        raise RefusedRequest(
+            f"{OPTION} {run} already holds a run, and --ckpt_path {checkpoint} is of another, which would "
+            "overwrite it: give a new folder, or a checkpoint of that run."
+        )
 
 
 def resolve_checkpoint(checkpoint: str | None, run: str | None) -> str | None:

@@ -31,9 +31,11 @@ _FEWEST_TOKENS = 256  # of a part; smaller matrices take longer per token
 
 def runs_side_by_side(tower: nn.Module) -> bool:
     """Whether passages may run side by side: on a CPU, with threads to spare, in a training of one process,
-    and where nothing draws noise from the generator that all threads share."""
+    and where nothing draws noise from the generator that all threads share: under autocast LoRA linears take
+    peft's own way, which does."""
     return (
         next(tower.parameters()).device.type == "cpu"
+        and not torch.is_autocast_enabled("cpu")
         and torch.get_num_threads() > 1
         and not (dist.is_available() and dist.is_initialized())
         and not any(getattr(module, "gradient_checkpointing", False) for module in tower.modules())

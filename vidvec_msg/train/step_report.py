@@ -138,13 +138,14 @@ class StepReport:
             # every rank holds the same numbers of all ranks: nothing is left to reduce
             module.log(name, value, prog_bar=name in _IN_BAR, sync_dist=False, batch_size=len(batch))
 
-    def validate(self, module: TextContrastive, batch: PairBatch, loss: Tensor, result: Contrast) -> None:
+    def validate(self, module: TextContrastive, batch: PairBatch, result: Contrast) -> None:
         """Logs the contrast of validation pairs among themselves, averaged over the pass."""
         shared: dict[str, Any] = {"batch_size": len(batch), "sync_dist": True, "on_epoch": True}
         if module.trainer.state.fn == "fit":
             # the row that Lightning takes otherwise is that of the step before
             module.log(STEP, float(module.trainer.global_step), sync_dist=False, batch_size=len(batch))
-        module.log("val/loss", loss.detach(), prog_bar=True, **shared)
+        # not `loss`: a rank's term is scaled by its share of the pairs already, and Lightning weighs by it
+        module.log("val/loss", result.rows.detach().mean(), prog_bar=True, **shared)
         module.log("val/accuracy", result.correct.float().mean(), prog_bar=True, **shared)
         module.log("val/negatives_per_anchor", result.negatives / max(len(batch), 1), **shared)
         module.log("val/false_negatives", result.masked.float(), reduce_fx="sum", **shared)

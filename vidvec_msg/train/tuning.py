@@ -26,6 +26,9 @@ Tuning = Literal["lora", "full", "full-with-embeddings"]
 
 ADAPTER: Tuning = "lora"
 
+ROUNDING = ("bf16-true", "16-true")
+"""Values of ``trainer.precision`` under which Lightning casts the weights themselves."""
+
 
 def check_tuning(
     tuning: Tuning,
@@ -34,6 +37,7 @@ def check_tuning(
     dtype: Dtype,
     *,
     strategy: object = None,
+    precision: object = None,
 ) -> None:
     """Refuses combinations that cannot train, before any weight is read.
 
@@ -43,11 +47,17 @@ def check_tuning(
         quantization: of the frozen weights.
         dtype: of the weights.
         strategy: what ``trainer.strategy`` says: a name, or class_path and init_args.
+        precision: what ``trainer.precision`` says.
 
     Raises:
         RefusedRequest: with every problem in one message.
     """
     found = list(_problems(tuning, lora, quantization, dtype, sharding_of(strategy)))
+    if precision in ROUNDING:
+        found.append(
+            f"trainer.precision {precision} rounds the weights that train to half precision, and most steps "
+            "away: use --trainer.precision bf16-mixed, which computes in half precision and keeps them"
+        )
     if len(found) == 1:
         raise RefusedRequest(found[0])
     problems = Problems("model", found=found)
@@ -66,7 +76,10 @@ def _problems(
         yield f"model.quantization is {quantization!r}; accepted: {', '.join(get_args(Quantization))}, null"
     if tuning != ADAPTER:
         if lora != LoraOptions():
-            yield f"model.tuning {tuning} makes no adapter, and model.lora has options: leave out either"
+            yield (
+                f"model.tuning {tuning} makes no adapter, and model.lora has options: remove the block lora "
+                "from the config, or train an adapter (model.tuning lora)"
+            )
         if quantization is not None:
             yield (
                 f"model.tuning {tuning} trains the weights themselves, and model.quantization {quantization} "

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from filelock import FileLock
 from media.clips import grey_frames, write_clip, write_sound
+from PIL import Image
 
 from vidvec_msg.cli import main
 from vidvec_msg.errors import RefusedRequest, TooManyFailures
 from vidvec_msg.formats.collections import Collection, load_side, write_collection
 from vidvec_msg.retrieval.collect import probing
+from vidvec_msg.retrieval.collect.candidates import Candidate
+from vidvec_msg.retrieval.collect.row_files import _place
 from vidvec_msg.retrieval.collect.verb import collect
 
 
@@ -268,6 +273,74 @@ def test_a_run_that_was_killed_goes_on(clips: Path, tmp_path: Path, monkeypatch:
         assert (out / name).read_bytes() == (whole / name).read_bytes()
     for path in looked[:2]:  # done before it died
         assert looked.count(path) == 1
+
+
+def test_captions_of_one_clip_need_no_id(clips: Path, tmp_path: Path) -> None:
+    table = [{"video": "sport/b.mp4", "q": "one"}, {"video": "sport/b.mp4", "q": "two"}]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table))
+    out = run(tmp_path / "t.jsonl", tmp_path / "C", queries="q", media_root=clips)
+    assert Collection.load(out).qrels == {"test": {"q1": {"1": 1}, "q2": {"1": 1}}}
+
+
+def test_queries_of_several_sources_keep_apart(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_collection(
+            tmp_path / name,
+            corpus=[{"_id": f"{name}-d", "text": name}],
+            queries=[{"_id": "q1", "text": f"ask {name}"}],
+            qrels={"test": {"q1": {f"{name}-d": 1}}},
+        )
+    with pytest.raises(RefusedRequest, match="'q1' is 2 queries"):
+        run([tmp_path / "one", tmp_path / "two"], tmp_path / "C")
+    (tmp_path / "t.jsonl").write_text('{"id": "x", "text": "t", "q": "more"}\n')
+    out = tmp_path / "D"
+    collect([tmp_path / "one"], out, decode_timeout=0, workers=1)
+    both = run([tmp_path / "t.jsonl"], tmp_path / "E", queries="q")
+    joined = Collection.load(run([out, both], tmp_path / "F", prefix=True))
+    assert [item.id for item in joined.queries] == ["D/q1", "E/q1"]
+
+
+def test_judgements_follow_a_file_that_is_taken_once(clips: Path, tmp_path: Path) -> None:
+    row = {"text": "t", "video": str(clips / "sport" / "b.mp4")}
+    write_collection(
+        tmp_path / "beir",
+        corpus=[{"_id": "theirs", **row}],
+        queries=[{"_id": "q", "text": "ask"}],
+        qrels={"test": {"q": {"theirs": 2}}},
+    )
+    (tmp_path / "t.jsonl").write_text(json.dumps({"id": "mine", **row}))
+    out = run([tmp_path / "t.jsonl", tmp_path / "beir"], tmp_path / "C")
+    assert Collection.load(out).qrels == {"test": {"q": {"mine": 2}}}
+
+
+def test_an_update_keeps_nothing_of_before(clips: Path, tmp_path: Path) -> None:
+    source = tmp_path / "clip"
+    source.mkdir()
+    (tmp_path / "t.jsonl").write_text('{"id": "x", "text": "t", "q": "ask"}\n')
+    out = run(tmp_path / "t.jsonl", tmp_path / "C", queries="q")
+    run(tmp_path / "t.jsonl", out, update=True)
+    assert not (out / "queries.jsonl").exists()
+    assert not list((out / "qrels").glob("*"))
+    (source / "a.png").write_bytes(png(1))
+    out = run(source, tmp_path / "D", media="copy")
+    (source / "a.png").write_bytes(png(2))
+    assert len(png(1)) == len(png(2))
+    run(source, out, media="copy", update=True)
+    assert (out / "media" / "a.png").read_bytes() == png(2)
+
+
+def png(level: int) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(np.full((8, 8, 3), level, np.uint8)).save(stream, "bmp")
+    return stream.getvalue()
+
+
+def test_every_id_has_a_place_of_its_own(tmp_path: Path) -> None:
+    ids = ["a/../b", "a/_/b", "a/./b", "a//b", "a/%2E/b", "a/%/b", "../b", "b"]
+    places = {_place(tmp_path, Candidate(one, ""), "image", ".png") for one in ids}
+    assert len(places) == len(ids)
+    for place in places:
+        assert place.resolve().is_relative_to(tmp_path / "media")
 
 
 def test_two_writers_do_not_meet(clips: Path, tmp_path: Path) -> None:

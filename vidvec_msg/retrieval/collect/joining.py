@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,8 @@ def read_sources(
         RefusedRequest: a source holds nothing, or nothing that can become a row.
     """
     found = Found()
-    seen: dict[tuple[Any, ...], str] = {}
+    seen: dict[tuple[Any, ...], Candidate] = {}
+    same: dict[str, str] = {}  # id of a row that is not kept → id of the row that holds its file
     for source in sources:
         root = source.resolve()
         before = f"{root.stem}/" if prefix else ""
@@ -80,12 +82,15 @@ def read_sources(
             entry.id = before + entry.id
             identity = _identity(entry)
             if identity is not None and identity in seen:
+                kept = seen[identity]
+                kept.asked += entry.asked
+                same[entry.id] = kept.id
                 found.left_out.append(
-                    LeftOut(entry.where, f"the same file and segment as {seen[identity]}, taken once")
+                    LeftOut(entry.where, f"the same file and segment as {kept.where}, taken once")
                 )
                 continue
             if identity is not None:
-                seen[identity] = entry.where
+                seen[identity] = entry
             found.rows.append(entry)
         if len(found.rows) + len(found.left_out) == count:
             raise RefusedRequest(_nothing(source, patterns))
@@ -93,6 +98,7 @@ def read_sources(
         reasons = Counter(one.reason for one in found.left_out).most_common(_SHOWN)
         told = "; ".join(f"{count:,} × {reason}" for reason, count in reasons)
         raise RefusedRequest(f"the sources hold nothing that can become a row: {told}")
+    _redirect(found, same)
     _ask(found)
     return found
 
@@ -130,12 +136,25 @@ def _content(row: Candidate) -> tuple[Any, ...]:
     return (row.media, row.fields, row.groups, dict(row.unpack))
 
 
+def _redirect(found: Found, same: Mapping[str, str]) -> None:
+    """Judgements of rows that are not kept become judgements of the rows that hold their files."""
+    kept = {row.id for row in found.rows}
+    moved = {one: other for one, other in same.items() if one not in kept}
+    for judged in found.qrels.values():
+        for grades in judged.values():
+            for one in [document for document in grades if document in moved]:
+                grade = grades.pop(one)
+                grades[moved[one]] = max(grade, grades.get(moved[one], grade))
+
+
 def _ask(found: Found) -> None:
     """Queries and judgements from the texts that ask for rows; equal texts are one query."""
+    taken = {row["_id"] for row in found.queries}
+    free = (name for number in itertools.count(1) if (name := f"q{number}") not in taken)
     numbers: dict[str, str] = {}
     for row in found.rows:
         for text in row.asked:
-            query = numbers.setdefault(text, f"q{len(numbers) + 1}")
+            query = numbers.get(text) or numbers.setdefault(text, next(free))
             found.qrels.setdefault(_SPLIT, {}).setdefault(query, {})[row.id] = 1
     found.queries += [{"_id": query, "text": text} for text, query in numbers.items()]
 
@@ -170,14 +189,16 @@ def _moved(row: dict[str, Any], root: Path) -> dict[str, Any]:
     return row | {name: Path(root, row[name]) for name in MEDIA if row.get(name) is not None}
 
 
-def refuse_collisions(rows: Sequence[Candidate], *, several: bool) -> None:
-    """Refuses rows that share an id; the message names the first of them."""
+def refuse_collisions(found: Found, *, several: bool) -> None:
+    """Refuses rows or queries that share an id; the message names the first of them."""
     first: dict[str, Candidate] = {}
     colliding = []
-    for row in rows:
+    for row in found.rows:
         other = first.setdefault(row.id, row)
         if other is not row:
             colliding.append(f"{row.id!r} is {other.where} and {row.where}")
+    asked = Counter(row["_id"] for row in found.queries)
+    colliding += [f"{name!r} is {count} queries" for name, count in asked.items() if count > 1]
     if colliding:
         rest = f"; … and {len(colliding) - _SHOWN} more" if len(colliding) > _SHOWN else ""
         cure = " --prefix puts each source's name before its ids." if several else ""

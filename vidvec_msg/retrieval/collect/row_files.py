@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
 import shutil
 from collections.abc import Iterable, Sequence
@@ -22,8 +23,8 @@ def unpack(rows: Iterable[Candidate], out: Path) -> None:
     """Media that sources hold inside themselves become files."""
     for row in rows:
         for medium, (suffix, content) in row.unpack.items():
-            path = _place(out, row.id, suffix or _DEFAULT_SUFFIX[medium])
-            if not (path.is_file() and path.stat().st_size == len(content)):
+            path = _place(out, row, medium, suffix or _DEFAULT_SUFFIX[medium])
+            if not (path.is_file() and path.read_bytes() == content):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with replacing(path) as temporary:
                     temporary.write_bytes(content)
@@ -33,10 +34,13 @@ def unpack(rows: Iterable[Candidate], out: Path) -> None:
 _DEFAULT_SUFFIX: dict[Medium, str] = {"video": ".mp4", "image": ".png", "audio": ".wav"}
 
 
-def _place(out: Path, identity: str, suffix: str) -> Path:
-    """Where a copied file of the row lies; ids may hold folders, never a way out."""
-    parts = [part if part not in ("", ".", "..") else "_" for part in identity.split("/")]
-    return out / "media" / Path(*parts[:-1]) / f"{parts[-1]}{suffix}"
+def _place(out: Path, row: Candidate, medium: Medium, suffix: str) -> Path:
+    """Where a copied file of the row lies: another place for every id, and never one outside the folder."""
+    parts = [part.replace("%", "%25") for part in row.id.split("/")]
+    parts = [part if part not in ("", ".", "..") else part.replace(".", "%2E") or "%" for part in parts]
+    several = len(row.media.keys() | row.unpack.keys()) > 1
+    name = f"{parts[-1]}.{medium}{suffix}" if several else f"{parts[-1]}{suffix}"
+    return out / "media" / Path(*parts[:-1]) / name
 
 
 def usable(found: Found, probes: dict[Path, Probe]) -> list[Candidate]:
@@ -104,6 +108,11 @@ def write_rows(
             for row in found.queries
         ]
         _write_lines(out / "queries.jsonl", [json.dumps(row, ensure_ascii=False) for row in told])
+    else:
+        (out / "queries.jsonl").unlink(missing_ok=True)  # of the run that this one updates
+    for path in (out / "qrels").glob("*.tsv"):
+        if path.stem not in found.qrels:
+            path.unlink()
     reasons = [
         json.dumps({"where": one.where, "reason": one.reason, "broken": one.broken}, ensure_ascii=False)
         for one in found.left_out
@@ -137,10 +146,10 @@ def _words(row: Candidate, left_out: list[LeftOut]) -> Words | None:
 
 def _copy(row: Candidate, out: Path) -> None:
     for medium, path in row.media.items():
-        place = _place(out, row.id, path.suffix).resolve()
+        place = _place(out, row, medium, path.suffix).resolve()
         if place == path:
             continue
-        if not (place.is_file() and place.stat().st_size == path.stat().st_size):
+        if not (place.is_file() and filecmp.cmp(path, place, shallow=False)):
             with replacing(place) as temporary:
                 shutil.copyfile(path, temporary)
         row.media[medium] = place

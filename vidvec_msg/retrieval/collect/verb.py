@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -87,7 +87,8 @@ def collect(
     """
     _refuse_bad_request(source, window, overlap, probe, workers, max_failures)
     if not (update and (out / MANIFEST).is_file()):
-        require_new(out, option="--out", resumable=_LOCK)
+        complete = (out / MANIFEST).is_file()
+        require_new(out, option="--out", resumable=None if complete else _LOCK)
     found = read_sources(
         source,
         patterns=patterns or [],
@@ -98,7 +99,7 @@ def collect(
         split=split,
         prefix=prefix,
     )
-    refuse_collisions(found.rows, several=len(source) > 1)
+    refuse_collisions(found, several=len(source) > 1)
     with _alone(out):
         (out / MANIFEST).unlink(missing_ok=True)  # incomplete until all is written
         unpack(found.rows, out)
@@ -197,6 +198,7 @@ def _alone(out: Path) -> Iterator[None]:
     try:
         with FileLock(lock, timeout=0):
             yield
+            with suppress(OSError):  # Windows keeps a file that is open; whoever comes next may have it
+                lock.unlink()
     except Timeout:
         raise RefusedRequest(f"another process is writing {out}; wait until it ends.") from None
-    lock.unlink(missing_ok=True)

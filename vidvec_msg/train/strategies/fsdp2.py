@@ -10,6 +10,8 @@ from pytorch_lightning import LightningModule
 from pytorch_lightning.strategies import ModelParallelStrategy
 from torch.optim import Optimizer
 
+from vidvec_msg.errors import RefusedRequest
+
 
 class FSDP2(ModelParallelStrategy):
     """FSDP2: every rank holds a share of the weights, of the gradients and of the optimizer's state, with
@@ -29,7 +31,22 @@ class FSDP2(ModelParallelStrategy):
 
     def shard(self, module: LightningModule) -> None:
         """Cuts the blocks of the language model into shards, and what is outside the blocks; called where
-        Lightning configures the model."""
+        Lightning configures the model.
+
+        Raises:
+            RefusedRequest: something outside the language model trains, whose gradients nobody averages.
+        """
+        strangers = [
+            name
+            for name, parameter in module.named_parameters()
+            if parameter.requires_grad and not name.startswith("tower.")
+        ]
+        if strangers:
+            raise RefusedRequest(
+                f"{', '.join(strangers)} would train outside the language model, and FSDP2 averages no "
+                "gradients there: ranks would drift apart. Use trainer.strategy ddp or deepspeed_stage_2, or "
+                "fix the temperature (model.loss.learn_temperature: false)"
+            )
         from torch.distributed.fsdp import fully_shard
 
         tower: Any = module.tower
