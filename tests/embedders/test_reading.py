@@ -247,8 +247,11 @@ for sound in heard:
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="stops a process with a POSIX signal")
 @pytest.mark.parametrize("program", [INTERRUPTED, LISTENING], ids=["frames", "sound"])
 def test_ctrl_c_while_decoders_hang_ends_the_program_and_its_processes(clips, program):
+    heeding = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # not so in background
+    )
     job = subprocess.Popen(
-        [sys.executable, "-c", program, *(str(item.video) for item in clips)],
+        [sys.executable, "-c", heeding + program, *(str(item.video) for item in clips)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,6 +42,12 @@ def same(one, other):
 def test_a_worker_process_gives_the_same_frames(clip, pool):
     same(pool.read(clip, POLICY), read_frames(clip, POLICY))
     same(pool.read(clip, POLICY, start=0.5, end=1.5), read_frames(clip, POLICY, start=0.5, end=1.5))
+
+
+def test_a_relative_path_is_of_the_folder_of_now(clip, pool, monkeypatch):
+    pool.read(clip, POLICY)  # its process was started in another folder
+    monkeypatch.chdir(clip.parent)
+    same(pool.read(Path(clip.name), POLICY), read_frames(clip, POLICY))
 
 
 def test_without_a_limit_it_decodes_here(clip, monkeypatch):

@@ -163,10 +163,7 @@ def test_ranks_with_unequal_shares_give_the_mean_loss_of_all_validation_pairs() 
     shares = [torch.tensor([1.0, 2.0, 3.0]), torch.tensor([6.0])]
     for rows in shares:
         batch: Any = [None] * len(rows)
-        term = rows.sum() * len(shares) / 4
-        StepReport().validate(
-            module, batch, term, Contrast(rows, rows > 0, torch.tensor(0), torch.tensor(12))
-        )
+        StepReport().validate(module, batch, Contrast(rows, rows > 0, torch.tensor(0), torch.tensor(12)))
     assert sum(value * size for value, size in weighted) / 4 == 3.0  # as Lightning weighs
 
 

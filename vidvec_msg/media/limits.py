@@ -107,7 +107,10 @@ class DecodePool:
 
     def _ask(self, want: str, path: Path, **settings: Any) -> tuple[dict[str, Any], npt.NDArray[Any]]:
         with self._worker() as worker:
-            return worker.ask({"want": want, "path": str(path), "timeout": self.timeout, **settings})
+            # absolute: the process may have been started in another folder
+            return worker.ask(
+                {"want": want, "path": str(path.absolute()), "timeout": self.timeout, **settings}
+            )
 
     def close(self) -> None:
         """Ends the idle processes. The pool starts new ones if it is used again."""
