@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from vidvec_msg.media.images import ImageError, read_image
-from vidvec_msg.media.video import VideoError
+from vidvec_msg.media.video import VideoError, packet_timetable
 
 Medium = Literal["video", "image", "audio"]
 Depth = Literal["first", "all"]
@@ -107,25 +107,21 @@ def _facts_of_streams(path: Path, depth: Depth) -> MediaFacts:
                     has_sound=True,
                 )
             index, codec, loud = pictures[0].index, pictures[0].codec_context.name, bool(sound)
-            starts, spans = _packets(container, pictures[0])
-        if not len(starts):
-            raise VideoError("holds no frames")
+            table, _ = packet_timetable(container, pictures[0])
         height, width, rotation, decoded = _decode(path, index, depth)
     except (av.FFmpegError, ValueError) as error:
         if isinstance(error, VideoError):
             raise VideoError(f"{path}: {error}") from error
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise VideoError(f"{path}: no media file, or broken beyond use ({reason})") from error
-    gaps = np.diff(starts)
-    last = spans[-1] or (float(np.median(gaps)) if len(gaps) else 0.0)
-    duration = float(starts[-1] - max(starts[0], 0.0) + last)
+    gaps = np.diff(table.starts)
     return MediaFacts(
         "video",
         container=name,
         codec=codec,
-        duration=round(duration, 6),
-        fps=round(len(starts) / duration, 6) if duration > 0 else 0.0,
-        frames=len(starts),
+        duration=round(table.end, 6),
+        fps=round(table.fps, 6),
+        frames=len(table.starts),
         decoded_frames=decoded,
         height=height,
         width=width,
@@ -137,23 +133,6 @@ def _facts_of_streams(path: Path, depth: Depth) -> MediaFacts:
 
 
 _ATTACHED_PICTURE = 0x0400  # AV_DISPOSITION_ATTACHED_PIC
-
-
-def _packets(container: Any, stream: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Second at which each frame is shown and its length, in order, without decoding; float64 (frames,)."""
-    import av
-
-    shown: list[tuple[float, float]] = []
-    try:
-        for packet in container.demux(stream):
-            if packet.pts is not None and not packet.is_discard:
-                base = float(packet.time_base)
-                shown.append((packet.pts * base, (packet.duration or 0) * base))
-    except av.FFmpegError:
-        if not shown:  # a truncated file is used as far as it goes
-            raise
-    shown.sort()
-    return np.array([at for at, _ in shown]), np.array([span for _, span in shown])
 
 
 def _decode(path: Path, stream_index: int, depth: Depth) -> tuple[int, int, int, int | None]:

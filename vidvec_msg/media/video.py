@@ -203,7 +203,7 @@ def _read_with_pyav(path: Path, policy: FramePolicy, start: float | None, end: f
             if not container.streams.video:
                 kinds = sorted({stream.type for stream in container.streams}) or ["nothing"]
                 raise VideoError(f"no video stream (it holds {', '.join(kinds)})")
-            table, origin = _pyav_timetable(container)
+            table, origin = packet_timetable(container, container.streams.video[0])
         choice = choose_frames(table, policy, start=start, end=end)
         found = _pyav_pixels(path, table, choice, origin)
     except av.FFmpegError as error:
@@ -217,11 +217,16 @@ def _read_with_pyav(path: Path, policy: FramePolicy, start: float | None, end: f
     return _frames(pixels, choice, table, policy, "pyav")
 
 
-def _pyav_timetable(container: Any) -> tuple[Timetable, float]:
-    """Reads the packets without decoding them: exact times even where the header counts no frames (WebM)."""
+def packet_timetable(container: Any, stream: Any) -> tuple[Timetable, float]:
+    """When each frame of a PyAV container's stream is shown, and the second on its clock that counts as 0.
+
+    Reads the packets without decoding them: exact times even where the header counts no frames (WebM).
+
+    Raises:
+        VideoError: there are no frames.
+    """
     import av
 
-    stream = container.streams.video[0]
     shown: list[tuple[float, float]] = []
     try:
         for packet in container.demux(stream):
