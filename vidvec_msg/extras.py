@@ -18,6 +18,9 @@ EXTRAS = {
     "faster_whisper": "asr",
     "wandb": "wandb",
     "mteb": "mteb",
+    "ray": "ray",
+    "pymilvus": "milvus",
+    "milvus_lite": "milvus",
 }
 
 

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
+import shlex
+import socket
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from vidvec_msg.errors import RefusedRequest
 
+log = logging.getLogger(__name__)
+
 _CHUNK = 1 << 20  # bytes read at once while hashing
+WRITER_LOCK = ".writer.lock"
+WRITER = ".writer.json"  # who holds the lock; beside it, since taking a lock may empty the file
 
 VERSIONED = (
     "vidvec-msg",
@@ -135,3 +144,61 @@ def require_new(out: Path, *, option: str, resumable: str | None = None) -> None
     if resumable is not None and (out / resumable).exists():
         return
     raise RefusedRequest(f"{option} {out} already holds files; give another folder, or remove it first.")
+
+
+@contextmanager
+def only_writer(
+    folder: Path, *, what: str, wait: float = 0, otherwise: str = "or give another folder"
+) -> Iterator[None]:
+    """Lets one process at a time write into a folder, and says which one does.
+
+    The lock is the operating system's: it goes with its process, however that ends, so a kill leaves none
+    behind. Readers do not ask for it.
+
+    Args:
+        folder: the folder, which exists.
+        what: what is being written, for the message: "--out V".
+        wait: seconds to wait for the one that writes.
+        otherwise: what can be done instead of waiting, for the message.
+
+    Raises:
+        RefusedRequest: another process is writing and did not end in time; the message says who it is.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / WRITER_LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        if wait > 0:
+            log.info("waiting up to %g s: another process is writing into %s%s", wait, what, _writer(folder))
+        try:
+            lock.acquire(timeout=max(wait, 0))
+        except Timeout:
+            raise RefusedRequest(
+                f"another process is writing into {what}; wait until it ends, {otherwise}.{_writer(folder)}"
+            ) from None
+    try:
+        holder = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            "since": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        write_json(folder / WRITER, holder)
+        yield
+    finally:
+        (folder / WRITER).unlink(missing_ok=True)
+        lock.release()
+
+
+def _writer(folder: Path) -> str:
+    """Who writes into a folder, as a sentence; nothing if it has not said so yet."""
+    try:
+        holder = json.loads((folder / WRITER).read_text(encoding="utf-8"))
+        return (
+            f" It is `{holder['command']}` (process {holder['pid']} on {holder['host']}, "
+            f"since {holder['since']})."
+        )
+    except (OSError, ValueError, KeyError):
+        return ""

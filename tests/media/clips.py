@@ -38,6 +38,8 @@ def write_clip(
     fps: int = 10,
     at_ms: Sequence[int] | None = None,
     codec: str = "libx264",
+    pixels_as: str = "yuv420p",
+    options: dict[str, str] | None = None,
     movflags: str = "",
 ) -> Path:
     """Encodes frames.
@@ -48,12 +50,15 @@ def write_clip(
         fps: constant rate.
         at_ms: when each frame appears, for a variable rate.
         codec: FFmpeg's name.
+        pixels_as: FFmpeg's name of the pixel format.
+        options: of the codec.
         movflags: of the MP4 muxer.
     """
     with av.open(str(path), "w", options={"movflags": movflags} if movflags else {}) as container:
         stream = container.add_stream(codec, rate=fps)
         stream.height, stream.width = frames[0].shape[:2]
-        stream.pix_fmt = "yuv420p"
+        stream.pix_fmt = pixels_as
+        stream.options = options or {}
         if at_ms is not None:
             stream.codec_context.time_base = Fraction(1, 1000)
         for number, pixels in enumerate(frames):

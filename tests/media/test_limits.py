@@ -1,6 +1,7 @@
 """Decoding in processes that can be killed."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,9 +12,10 @@ import numpy as np
 import pytest
 from media.clips import grey_frames, write_clip
 
-from vidvec_msg.media import limits
+from vidvec_msg.media import limits, video
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.media.limits import DecodePool
+from vidvec_msg.media.sound import SoundError
 from vidvec_msg.media.video import VideoError, read_frames
 
 POLICY = FramePolicy(fps=2)
@@ -81,7 +83,7 @@ def test_a_decoder_that_hangs_is_stopped_and_the_job_goes_on(clip, pool, monkeyp
     assert len(pool.read(clip, POLICY).pixels) == 4
 
 
-def test_a_decoder_that_crashes_is_reported(clip, pool, monkeypatch):
+def test_where_decord_takes_its_process_down_pyav_reads(clip, pool, monkeypatch):
     pool.read(clip, POLICY)
     (worker,) = list(pool._idle.queue)
     exchange = worker._exchange
@@ -91,9 +93,59 @@ def test_a_decoder_that_crashes_is_reported(clip, pool, monkeypatch):
         return exchange(request)
 
     monkeypatch.setattr(worker, "_exchange", crashes)
-    with pytest.raises(VideoError, match=r"the decoder crashed after .* \(exit code -9\)"):
-        pool.read(clip, POLICY)
+    frames = pool.read(clip, POLICY)
+    assert (frames.reader, frames.indices.tolist()) == ("pyav", read_frames(clip, POLICY).indices.tolist())
+    assert not worker.alive
+    assert pool.read(clip, POLICY).reader == "decord"
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (signal.SIGKILL, r"\(exit code -9\)"),
+        (signal.SIGABRT, r"\(exit code -6; perhaps it needs more than the 4096 MiB that it may take\)"),
+    ],
+)
+@pytest.mark.parametrize("what", ["read", "facts", "read_sound"])
+def test_a_decoder_that_crashes_is_reported(clip, pool, monkeypatch, number, told, what):
+    exchange = limits._Worker._exchange
+
+    def crashes(worker, request):
+        worker._process.send_signal(number)
+        worker._process.wait()
+        return exchange(worker, request)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(limits._Worker, "_exchange", crashes)
+        with pytest.raises(SoundError if what == "read_sound" else VideoError) as caught:
+            getattr(pool, what)(clip, *([POLICY] if what == "read" else []))
+    assert re.search(rf"a\.mp4: the decoder crashed after .* s {told}$", str(caught.value))
     assert len(pool.read(clip, POLICY).pixels) == 4
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not refuse memory")
+@pytest.mark.parametrize("memory", [256, 300])
+def test_a_process_is_refused_the_memory_that_it_may_not_take(memory):
+    program = (
+        "import sys; import numpy; from vidvec_msg.media.worker import limit_memory\n"
+        "limit_memory(int(sys.argv[1])); kept = []\n"
+        "try:\n    while True: kept.append(numpy.ones(1 << 20, 'uint8'))\n"
+        "except MemoryError: print(len(kept))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(memory)], capture_output=True, text=True)
+    assert memory - 200 < int(done.stdout) < memory
+
+
+def test_clips_are_counted_by_who_read_them(clip, pool, monkeypatch):
+    before = limits.clips_read()
+    pool.read(clip, POLICY)
+    DecodePool(timeout=0).read(clip, POLICY)
+    monkeypatch.setattr(video, "_read_with_decord", None)  # cannot be called
+    DecodePool(timeout=0).read(clip, POLICY)
+    after = limits.clips_read()
+    assert {name: after[name] - before.get(name, 0) for name in after} == {"decord": 2, "pyav": 1}
+    assert limits.readers_since(before) == "clips read: 2 by decord, 1 by PyAV"
+    assert limits.readers_since(after) == ""
 
 
 def test_a_process_that_died_while_it_waited_costs_no_clip(clip, pool):
@@ -177,7 +229,15 @@ def test_the_decoding_process_knows_no_torch():
     assert done.stdout.strip() == "set()"
 
 
-@pytest.mark.parametrize(("workers", "timeout"), [(0, 1), (1, -1)])
-def test_values_are_checked(workers, timeout):
-    with pytest.raises(ValueError, match="workers must be at least 1 and timeout at least 0 s"):
-        DecodePool(workers, timeout)
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ((0, 1), "workers must be at least 1 and timeout at least 0 s, got 0 and 1"),
+        ((1, -1), "workers must be at least 1 and timeout at least 0 s, got 1 and -1"),
+        ((1, 1, 100), "memory must be 0 or at least 256 MiB, got 100"),
+        ((1, 1, -1), "memory must be 0 or at least 256 MiB, got -1"),
+    ],
+)
+def test_values_are_checked(options, told):
+    with pytest.raises(ValueError, match=told):
+        DecodePool(*options)

@@ -15,8 +15,8 @@ from PIL import Image
 from vidvec_msg import cli
 from vidvec_msg.formats.collections import Collection
 from vidvec_msg.media.probe_clips import write_tone
+from vidvec_msg.retrieval import near_texts as near
 from vidvec_msg.retrieval.doctor import Finding, audit
-from vidvec_msg.retrieval.doctor import near_texts as near
 
 TEXTS = {
     "d1": "A small red ball rolls towards a wall and bounces back again and again until the wall breaks.",

@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 
-from vidvec_msg.retrieval.chance import best_rank_within, expected
-from vidvec_msg.retrieval.metrics import means, per_query
+from vidvec_msg.retrieval.chance import SIMULATED, best_rank_within, expected
+from vidvec_msg.retrieval.metrics import KINDS, means, per_query
 from vidvec_msg.retrieval.ranking import GoldRanks, join
 
 METRICS = [
     "hits", "hits@3", "hit_rate@1", "hit_rate@3", "hit_rate", "precision@3", "precision@40", "precision",
     "recall@3", "recall", "f1@3", "r-precision", "mrr", "mrr@3", "map", "map@3", "dcg@3", "ndcg", "ndcg@3",
     "ndcg_burges@3", "dcg_burges", "rbp.80", "recall@3-l2", "map-l2", "ndcg@3-l2", "hit_rate@3-l3",
+    "ndcg_binary@3", "ndcg_binary@3-l2", "mean_rank",
 ]  # fmt: skip
 
 
@@ -68,6 +69,27 @@ def test_best_rank() -> None:
     within = best_rank_within(drawn, [1, 5, 20])
     assert within == pytest.approx([np.count_nonzero(drawn.best <= edge) for edge in (1, 5, 20)], rel=0.08)
     assert within[2] == pytest.approx(4000)
+
+
+def test_every_kind_of_metric_has_a_level_of_chance() -> None:
+    one = random_ranking(np.random.default_rng(0), 12, [2, 1], 0)
+    names = [f"{kind}.5" if kind == "rbp" else kind for kind in KINDS]
+    assert all(np.isfinite(value) for value in expected(one, names, depth=1000).values())
+
+
+def test_the_median_rank_is_simulated_and_says_so() -> None:
+    generator = np.random.default_rng(0)
+
+    def queries() -> GoldRanks:
+        kinds = ((40, [1], 0), (40, [1, 1, 1], 0), (25, [1, 1], 1), (25, [1], 1))
+        return join([random_ranking(generator, *kind) for kind in kinds for _ in range(3)])
+
+    assert SIMULATED == ("median_rank",)
+    medians = [means(per_query(queries(), ["median_rank"], depth=9))["median_rank"] for _ in range(2000)]
+    gold = queries()
+    value = expected(gold, ["median_rank"], depth=9)["median_rank"]
+    assert value == pytest.approx(np.mean(medians), rel=0.03)
+    assert value == expected(gold, ["median_rank"], depth=9)["median_rank"]  # seeded
 
 
 def test_without_queries_there_is_no_number() -> None:

@@ -11,6 +11,7 @@ import pytrec_eval
 import yaml
 from fakes import KEYWORDS, KeywordEmbedder
 
+from vidvec_msg.cli import main
 from vidvec_msg.embedders.contract import EmbedderCard, Role, Vectors
 from vidvec_msg.errors import RefusedRequest, TooManyFailures
 from vidvec_msg.formats.collections import write_collection
@@ -82,14 +83,15 @@ def test_report_json_has_its_golden_structure(folder: Path, tmp_path: Path) -> N
     report = read_report(evaluate(folder, KEYWORD, tmp_path / "e", metrics=["recall@1", "mrr"]))
     assert set(report) >= {
         "format", "collection", "embedder", "split", "metrics", "pool", "exclude_self", "unreachable",
-        "depth", "seed", "model", "failed", "forward", "reverse", "versions",
+        "depth", "seed", "model", "failed", "forward", "reverse", "versions", "data", "interval", "diverging",
+        "dual_softmax", "chance_simulated", "confusion",
     }  # fmt: skip
     assert set(report["model"]) == {"name", "dim", "base_model", "fingerprint"}
     for name, queries, candidates in (("forward", 4, 10), ("reverse", 8, 4)):
         direction = report[name]
         assert set(direction) == {
             "label", "queries", "candidates", "skipped", "unreachable", "tied_queries", "tied_at_top",
-            "warnings", "metrics", "groups",
+            "warnings", "metrics", "groups", "separation", "confusion",
         }  # fmt: skip
         assert (direction["queries"], direction["candidates"], direction["skipped"]) == (
             queries,
@@ -132,6 +134,14 @@ def test_per_query_table(folder: Path, tmp_path: Path) -> None:
         2,
         1,
     )
+    assert first["gold_ids"] == ["d apple 1", "d apple 0"]  # best grade first
+    assert sorted(first["gold_ranks"]) == [1, 2]
+    assert len(first["top_ids"]) == len(first["top_scores"]) == 10
+    assert first["top_ids"][first["gold_ranks"][0] - 1] == "d apple 1"
+    assert first["gold_scores"][0] == first["top_scores"][first["gold_ranks"][0] - 1]
+    assert first["gap"] == pytest.approx(first["top_scores"][0] - first["top_scores"][2])
+    assert (first["group:topic"], first["group:part"]) == ("a", None)
+    assert (table[4]["query"], table[4]["group:part"]) == ("d apple 0", "0")
     report = read_report(out)
     for name in ("forward", "reverse"):
         mean = np.mean([row["map"] for row in table if row["direction"] == name])
@@ -282,3 +292,146 @@ def test_a_report_of_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text('{"format": 99}')
     with pytest.raises(RefusedRequest, match="has format 99, this version reads 1; evaluate again"):
         read_report(tmp_path)
+
+
+def test_what_cannot_be_ranked_is_null_in_the_table(tmp_path: Path) -> None:
+    broken = collection(tmp_path / "broken", broken=True)
+    evaluate(broken, KEYWORD, tmp_path / "e", max_failures=2)
+    table = pq.read_table(tmp_path / "e/per_query.parquet").to_pylist()
+    row = next(row for row in table if row["query"] == "q-apple")
+    assert row["gold_ids"] == ["d apple 1", "d apple 0"]
+    assert row["gold_ranks"][1] is row["gold_scores"][1] is None
+    assert row["gap"] > 0
+
+
+def test_confusions_and_diverging_pairs_are_in_the_report(folder: Path, tmp_path: Path) -> None:
+    out = evaluate(folder, KEYWORD, tmp_path / "e")
+    report = read_report(out)
+    topics = report["reverse"]["confusion"]["topics"]
+    assert topics["rows"] == ["a", "b", "c", "d"]
+    assert (topics["right"], topics["total"]) == (8, 8)
+    assert report["diverging"] == []  # every pair is at the first place both ways, or at the second of ten
+    assert report["forward"]["separation"]["auc"] == pytest.approx(1.0)
+    html = (out / "report.html").read_text()
+    for heading in ("What is taken for what", "How scores separate"):
+        assert heading in html
+    by_part = read_report(evaluate(folder, KEYWORD, tmp_path / "part", confusion="part"))
+    assert by_part["reverse"]["confusion"]["topics"]["rows"] == ["0", "1"]
+    none = read_report(evaluate(folder, KEYWORD, tmp_path / "none", confusion="colour"))
+    assert none["forward"]["confusion"] is None
+
+
+def test_bca_and_ranks_in_every_table(folder: Path, tmp_path: Path) -> None:
+    names = ["recall@5", "map", "mean_rank", "median_rank"]
+    plain = read_report(evaluate(folder, KEYWORD, tmp_path / "p", metrics=names))
+    other = read_report(evaluate(folder, KEYWORD, tmp_path / "b", metrics=names, interval="bca"))
+    assert other["interval"] == "bca"
+    assert other["chance_simulated"] == ["median_rank"]
+    assert plain["reverse"]["metrics"] != other["reverse"]["metrics"]
+    for name in names:
+        assert plain["reverse"]["metrics"][name]["value"] == other["reverse"]["metrics"][name]["value"]
+    assert "| median_rank | 1.0 |" in (tmp_path / "b/report.md").read_text()
+
+
+def weights_in_files(monkeypatch: pytest.MonkeyPatch, cache: Path) -> list[str]:
+    """Makes the keyword embedder count as one with weights of its own; what is encoded is noted."""
+    from vidvec_msg.retrieval import vector_cache
+
+    encoded: list[str] = []
+    encode = KeywordEmbedder.encode
+
+    def noted(self: KeywordEmbedder, items: "list[Item]", *, role: Role) -> Vectors:
+        encoded.extend(item.id for item in items)
+        return encode(self, items, role=role)
+
+    monkeypatch.setattr(KeywordEmbedder, "encode", noted)
+    monkeypatch.setattr(vector_cache, "identified_by_weights", lambda *_: True)
+    monkeypatch.setattr(vector_cache, "user_folder", lambda: cache)
+    return encoded
+
+
+def test_a_second_evaluation_embeds_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded = weights_in_files(monkeypatch, tmp_path / "cache")
+    first = read_report(evaluate(folder, KEYWORD, tmp_path / "first"))
+    assert len(encoded) == 4 + 10
+    encoded.clear()
+    other = evaluate(
+        folder, KEYWORD, tmp_path / "other", metrics=["mrr@3"], pool="split", depth=5, interval="bca"
+    )
+    assert encoded == []
+    assert read_report(other)["reverse"]["candidates"] == 4
+    again = read_report(evaluate(folder, KEYWORD, tmp_path / "again"))
+    assert again == first
+    evaluate(folder, KEYWORD, tmp_path / "dev", split="dev")
+    assert encoded == ["q-engine"]  # another split has another query, and the same corpus
+    encoded.clear()
+    evaluate(folder, KEYWORD, tmp_path / "without", cache="none")
+    assert len(encoded) == 14
+    evaluate(folder, KEYWORD, tmp_path / "mine", cache=str(tmp_path / "mine_too"))
+    assert len(encoded) == 28
+    assert list((tmp_path / "mine_too").rglob("*.npy"))
+
+
+def test_another_text_or_checkpoint_is_embedded(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded = weights_in_files(monkeypatch, tmp_path / "cache")
+    evaluate(folder, KEYWORD, tmp_path / "first")
+    encoded.clear()
+    text = (folder / "queries.jsonl").read_text().replace("the dog", "a dog")
+    (folder / "queries.jsonl").write_text(text)
+    evaluate(folder, KEYWORD, tmp_path / "reworded")
+    assert encoded == ["q-dog"]
+    encoded.clear()
+    spec = tmp_path / "other.yaml"
+    spec.write_text("class_path: fakes.KeywordEmbedder\ninit_args:\n  bias: 0.5\n")
+    evaluate(folder, str(spec), tmp_path / "checkpoint")
+    assert len(encoded) == 14
+
+
+def test_dual_softmax_is_a_second_number(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = read_report(evaluate(folder, KEYWORD, tmp_path / "plain"))
+    out = evaluate(folder, KEYWORD, tmp_path / "e", dual_softmax="dev")
+    report = read_report(out)
+    assert report["forward"] == plain["forward"]  # the raw numbers stay as they are
+    found = report["dual_softmax"]
+    assert "sees the whole query set" in found["note"]
+    assert (found["validation"], found["chosen_by"]) == ("dev", "map")
+    for way in ("forward", "reverse"):
+        assert set(found[way]["metrics"]) == set(report[way]["metrics"])
+        assert 0 < found[way]["temperature"] <= 1
+        assert f"{found[way]['temperature']:g}" in found[way]["validation"]
+    assert found["forward"]["validation_queries"] == 1
+    assert plain["dual_softmax"] is None
+    assert "## With dual softmax" in capsys.readouterr().out
+    assert "With dual softmax" in (out / "report.html").read_text()
+    elsewhere = collection(tmp_path / "elsewhere")
+    other = read_report(evaluate(folder, KEYWORD, tmp_path / "o", dual_softmax=f"{elsewhere}:test"))
+    assert other["dual_softmax"]["forward"]["validation_queries"] == 4
+
+
+def test_the_corpus_is_embedded_once_for_both_splits(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded = weights_in_files(monkeypatch, tmp_path / "cache")
+    evaluate(folder, KEYWORD, tmp_path / "e", dual_softmax="dev", cache="none")
+    assert len(encoded) == len(set(encoded)) == 15
+
+
+def test_dual_softmax_is_refused_without_other_queries(folder: Path, tmp_path: Path) -> None:
+    for named, message in (
+        ("test", "must be chosen on queries that the test does not have"),
+        ("nowhere", "split 'nowhere' does not exist"),
+        ("folder:", "a split of the collection, or FOLDER:SPLIT; given was 'folder:'"),
+    ):
+        with pytest.raises(RefusedRequest, match=message):
+            evaluate(folder, KEYWORD, tmp_path / "e", dual_softmax=named)
+    assert (
+        main(["evaluate", "--collection", str(folder), "--embedder", KEYWORD, "--out", "e", "--dual_softmax"])
+        == 2
+    )
+    assert not (tmp_path / "e").exists()

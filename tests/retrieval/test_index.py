@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import faiss
@@ -21,9 +20,8 @@ from hypothesis import strategies as st
 from vidvec_msg.embedders.contract import EmbedderCard, Role, Vectors
 from vidvec_msg.errors import RefusedRequest, TooManyFailures
 from vidvec_msg.formats.items import Item
-from vidvec_msg.retrieval import index as indexing
+from vidvec_msg.retrieval import index_build as indexing
 from vidvec_msg.retrieval.embed import embed_items
-from vidvec_msg.retrieval.factories import FLAT, HNSW, plan_index, training_points
 from vidvec_msg.retrieval.index import VectorIndex, build_index, index
 
 DIM = 16
@@ -124,7 +122,8 @@ def test_the_manifest_tells_what_the_index_is(made: Path) -> None:
     expected = {
         "factory": "Flat", "factory_asked": "auto", "metric": "cosine", "count": 40, "dim": DIM,
         "role": "document", "embedder": None,
-        "factory_reason": "40 vectors, at most 100000: exact search is fast enough",
+        "factory_reason": "40 vectors of 16 dimensions: exact search is fast enough", "recall": None,
+        "format": 2, "generation": 1, "scores": "cosine",
     }  # fmt: skip
     assert {name: manifest[name] for name in expected} == expected
     assert (
@@ -151,10 +150,11 @@ def test_every_kind_of_index_gives_metadata_and_more_like_this(tmp_path: Path, f
     assert "d7" in ids[0]
 
 
-def test_inverted_lists_are_probed_more_than_once_and_the_number_can_be_set(tmp_path: Path) -> None:
+def test_the_number_of_probed_lists_is_measured_kept_and_can_be_set(tmp_path: Path) -> None:
     rows = units(2000)
     made = build_index(folder_of(tmp_path / "v", rows, shard_size=300), tmp_path / "i", factory="IVF32,Flat")
-    assert faiss.read_index(str(made / "index.faiss")).nprobe == 2
+    kept = json.loads((made / "index.json").read_text())["search_parameters"]
+    assert kept == f"nprobe={faiss.read_index(str(made / 'index.faiss')).nprobe}"
     exact = expected_order(rows[:50], rows, [f"d{i}" for i in range(2000)], 10)
     _, all_lists = VectorIndex.open(made, search_parameters="nprobe=32").search(rows[:50], 10)
     assert all_lists == exact
@@ -191,34 +191,6 @@ def test_too_few_vectors_for_inverted_lists_give_exact_search_and_a_reason(
         reason,
     )
     assert f"index: Flat ({reason})" in caplog.messages
-
-
-@pytest.mark.parametrize(
-    ("count", "factory", "parameters"),
-    [
-        (1, "Flat", ""),
-        (FLAT, "Flat", ""),
-        (FLAT + 1, "HNSW32,Flat", "efSearch=128"),
-        (HNSW, "HNSW32,Flat", "efSearch=128"),
-        (HNSW + 1, "IVF2048,Flat", "nprobe=128"),
-        (10_000_000, "IVF8192,Flat", "nprobe=512"),
-    ],
-)
-def test_the_automatic_choice_goes_by_size(count: int, factory: str, parameters: str) -> None:
-    plan = plan_index("auto", count)
-    assert (plan.factory, plan.search_parameters) == (factory, parameters)
-    assert count >= training_points(factory)
-    assert str(count) in plan.reason
-
-
-@pytest.mark.parametrize(
-    ("factory", "points"),
-    [("Flat", 0), ("HNSW32,Flat", 0), ("SQ8", 0), ("IVF100,Flat", 3900), ("IVF65536_HNSW32", 39 * 65536),
-     ("PQ16", 39 * 256), ("IVF16,PQ8x4fs", 39 * 16), ("OPQ16_64,IVF16,PQ16", 39 * 256),
-     ("IMI2x6,Flat", 39 * 64)],
-)  # fmt: skip
-def test_training_points_of_a_factory_string(factory: str, points: int) -> None:
-    assert training_points(factory) == points
 
 
 @pytest.mark.parametrize("factory", ["Flatt", "PQ5", "LSH", ""])
@@ -405,14 +377,14 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 def test_an_index_that_another_process_finished_meanwhile_is_not_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    vectors, fill = folder_of(tmp_path / "v", units(5)), indexing._fill
+    vectors, fill = folder_of(tmp_path / "v", units(5)), indexing.fill
 
-    def fill_while_another_builds(*given: Any) -> Any:
-        monkeypatch.setattr(indexing, "_fill", fill)
+    def fill_while_another_builds(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(indexing, "fill", fill)
         build_index(vectors, tmp_path / "i", factory="SQ8")
-        return fill(*given)
+        return fill(*given, **named)
 
-    monkeypatch.setattr(indexing, "_fill", fill_while_another_builds)
+    monkeypatch.setattr(indexing, "fill", fill_while_another_builds)
     with pytest.raises(
         RefusedRequest, match=r"--out .*i: another process finished an index there; give another"
     ):
@@ -440,20 +412,6 @@ def test_a_kill_while_the_files_come_into_place_leaves_an_index_that_is_refused_
         VectorIndex.open(tmp_path / "i")
     out = index(tmp_path / "i", collection=collection, embedder="fakes:KeywordEmbedder")
     assert len(VectorIndex.open(out)) == 6
-
-
-def test_a_gpu_is_asked_for_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU build without a GPU has every function: the number decides, and precision stays float32."""
-    flat = faiss.IndexFlatIP(4)
-    assert indexing._on_gpu(flat) is None
-    options = SimpleNamespace(useFloat16=True, useFloat16CoarseQuantizer=True)
-    monkeypatch.setattr(faiss, "get_num_gpus", lambda: 1)
-    monkeypatch.setattr(faiss, "GpuClonerOptions", lambda: options, raising=False)
-    monkeypatch.setattr(faiss, "StandardGpuResources", lambda: "resources", raising=False)
-    monkeypatch.setattr(faiss, "index_cpu_to_gpu", lambda *given: given, raising=False)
-    assert indexing._on_gpu(flat) == ("resources", 0, flat, options)
-    assert options == SimpleNamespace(useFloat16=False, useFloat16CoarseQuantizer=False)
-    assert indexing._on_gpu(faiss.IndexHNSWFlat(4, 8)) is None
 
 
 @pytest.fixture

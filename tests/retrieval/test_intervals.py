@@ -5,7 +5,8 @@ import pytest
 
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.retrieval import intervals
-from vidvec_msg.retrieval.intervals import bootstrap_intervals, paired_difference
+from vidvec_msg.retrieval.intervals import bootstrap_intervals
+from vidvec_msg.retrieval.paired_tests import paired_difference
 
 
 def test_interval_of_a_proportion_is_about_two_standard_errors() -> None:
@@ -81,3 +82,52 @@ def test_other_queries_are_refused() -> None:
         paired_difference(np.zeros(3), np.zeros(4))
     with pytest.raises(RefusedRequest, match="needs the values of the same queries"):
         paired_difference(np.zeros(0), np.zeros(0))
+
+
+def test_bca_is_scipys() -> None:
+    from scipy import stats
+
+    generator = np.random.default_rng(0)
+    for values in (generator.exponential(size=60), generator.beta(0.4, 0.2, size=80)):
+        ours = bootstrap_intervals({"x": values}, resamples=20_000, kind="bca")["x"]
+        theirs = stats.bootstrap(
+            (values,), np.mean, n_resamples=20_000, method="BCa", rng=1
+        ).confidence_interval
+        plain = bootstrap_intervals({"x": values}, resamples=20_000)["x"]
+        width = plain[1] - plain[0]
+        assert ours == pytest.approx((theirs.low, theirs.high), abs=0.02 * width)
+        assert abs(ours[1] - plain[1]) > 0.03 * width  # a case in which the two kinds differ
+
+
+def test_bca_of_equal_values_and_of_few_that_differ() -> None:
+    assert bootstrap_intervals({"x": np.ones(20)}, kind="bca")["x"] == (1.0, 1.0)
+    low, high = bootstrap_intervals({"x": np.repeat([0.0, 1.0], [1, 30])}, kind="bca")["x"]
+    assert low < 30 / 31 < high <= 1
+
+
+def test_bca_covers_a_skewed_mean_better() -> None:
+    generator = np.random.default_rng(0)
+    missed = {"percentile": 0, "bca": 0}
+    for _ in range(200):
+        values = generator.lognormal(sigma=1.2, size=30)
+        for kind in missed:
+            _, high = bootstrap_intervals({"x": values}, kind=kind, resamples=400)["x"]  # type: ignore[arg-type]
+            missed[kind] += high < np.exp(1.2**2 / 2)
+    assert missed["bca"] < missed["percentile"]
+
+
+def test_another_kind_is_refused() -> None:
+    with pytest.raises(RefusedRequest, match="interval is 'normal'; it is 'percentile' or 'bca'"):
+        bootstrap_intervals({"x": np.ones(3)}, kind="normal")  # type: ignore[arg-type]
+
+
+def test_a_medians_interval_is_of_medians() -> None:
+    generator = np.random.default_rng(0)
+    for queries in (51, 52):
+        ranks = generator.integers(1, 300, size=queries).astype(float)
+        low, high = bootstrap_intervals({"median_rank": ranks}, medians=["median_rank"])["median_rank"]
+        drawn = np.median(generator.choice(ranks, size=(20_000, queries)), axis=1)
+        assert (low, high) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=12)
+        counts = generator.multinomial(queries, np.full(queries, 1 / queries), size=50).astype(float)
+        expected = [np.median(np.repeat(ranks, row.astype(int))) for row in counts]
+        assert intervals._medians(counts, ranks).tolist() == expected

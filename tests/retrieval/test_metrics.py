@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vidvec_msg.errors import RefusedRequest
-from vidvec_msg.retrieval.metrics import DEFAULT_METRICS, KINDS, means, parse_metrics, per_query
+from vidvec_msg.retrieval.metrics import (
+    DEFAULT_METRICS,
+    KINDS,
+    lower_is_better,
+    means,
+    parse_metrics,
+    per_query,
+)
 from vidvec_msg.retrieval.ranking import Gold, GoldRanks, rank_scores, tie_order
 
 
@@ -65,6 +72,11 @@ TABLE = [
     ("recall@1-l2", {1: 1, 2: 2}, 0),
     ("recall@10-l3", {1: 1}, 0),
     ("rbp.50", {1: 1, 3: 1}, 0.5 * (1 + 0.25)),
+    ("ndcg_binary@3", {1: 1, 3: 2}, (1 + 1 / 2) / (1 + 1 / log2(3))),  # every positive is worth 1
+    ("ndcg_binary@3-l2", {1: 1, 3: 2}, 1 / 2),
+    ("mean_rank", {7: 1, 3: 1}, 3),
+    ("median_rank", {0: 1, 3: 2}, 3),
+    ("mean_rank", {0: 1}, 11),  # not among the 10 candidates: one past the last
 ]
 
 
@@ -120,9 +132,23 @@ def test_names() -> None:
     assert "'NDCG@10' is not a metric (did you mean 'ndcg'?)" in message
     for name in ("ndcg@0", "bpref", "rbp", "R@1", "map@"):
         assert f"'{name}' is not a metric" in message
+    for name in ("mean_rank@10", "median_rank-l2"):
+        with pytest.raises(
+            RefusedRequest, match="of the best positive wherever it stands, without @k and -lN"
+        ):
+            parse_metrics([name])
     assert "accepted: hits, hit_rate, precision, recall, f1, r-precision, mrr, map, dcg" in message
     with pytest.raises(RefusedRequest, match="none was given"):
         parse_metrics([])
+
+
+def test_ranks_have_no_depth_and_the_lower_the_better() -> None:
+    gold = ranked({6: 1}, {1: 1}, {2: 1}, {9: 1})
+    values = per_query(gold, ["median_rank", "mean_rank", "mrr"], depth=5)
+    assert values["median_rank"].tolist() == values["mean_rank"].tolist() == [6, 1, 2, 9]
+    assert means(values) == {"median_rank": 4.0, "mean_rank": 4.5, "mrr": pytest.approx(1.5 / 4)}
+    assert [lower_is_better(name) for name in ("median_rank", "mean_rank", "mrr")] == [True, True, False]
+    assert per_query(ranked({0: 1}, candidates=0), ["mean_rank"], depth=5)["mean_rank"].tolist() == [1]
 
 
 PEER = {
@@ -152,11 +178,17 @@ def test_equal_to_pytrec_eval(data: st.DataObject) -> None:
     rows = [queries.index(query) for query in qrels]
     order = tie_order(ids)
     gold = Gold.of(qrels, list(qrels), [ids[i] for i in order])
-    ours = per_query(rank_scores(scores[rows][:, order], gold), list(PEER), depth=1000)
+    ours = per_query(
+        rank_scores(scores[rows][:, order], gold), [*PEER, "ndcg_binary", "ndcg_binary@3"], depth=1000
+    )
     run = {q: dict(zip(ids, scores[r].tolist(), strict=True)) for q, r in zip(qrels, rows, strict=True)}
     # trec_eval's linear gain would subtract for negative grades; to us they are not relevant
     peer = pytrec_eval.RelevanceEvaluator(
         {q: {d: max(g, 0) for d, g in judged.items()} for q, judged in qrels.items()}, ASKED
     ).evaluate(run)
     for name, theirs in PEER.items():
+        assert ours[name] == pytest.approx([peer[query][theirs] for query in qrels], abs=1e-12), name
+    flat = {q: {d: int(g > 0) for d, g in judged.items()} for q, judged in qrels.items()}
+    peer = pytrec_eval.RelevanceEvaluator(flat, ASKED).evaluate(run)
+    for name, theirs in (("ndcg_binary", "ndcg"), ("ndcg_binary@3", "ndcg_cut_3")):
         assert ours[name] == pytest.approx([peer[query][theirs] for query in qrels], abs=1e-12), name

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import pytest
 from fakes import KeywordEmbedder
+from vectors_folder import write_vectors
 
+from vidvec_msg.cli import main
+from vidvec_msg.embedders.contract import EmbedderCard
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item
-from vidvec_msg.retrieval import search as searching
+from vidvec_msg.retrieval import searcher as searching
 from vidvec_msg.retrieval.embed import embed_items
+from vidvec_msg.retrieval.hits_table import clock
 from vidvec_msg.retrieval.index import VectorIndex, build_index
 from vidvec_msg.retrieval.search import Hit, Searcher, search
 
@@ -58,10 +65,10 @@ def test_the_table_shows_rank_score_id_and_what_it_is(
     search(made, text="dog", k=9)
     lines = capsys.readouterr().out.splitlines()
     assert lines == [line.rstrip() for line in lines]
-    assert lines[0].split() == ["rank", "score", "id", "what"]
+    assert lines[0].split() == ["rank", "score", "id", "file", "time", "text"]
     assert lines[1].split() == ["1", "0.8944", "[red]dog", "dog", "dog", "[bold]forest", "forest"]
     assert lines[3].split()[:3] == ["3", "0.7071", "clip"]
-    assert lines[3].endswith("clip.mp4  1.5–12 s  dog apple")
+    assert lines[3].endswith("clip.mp4  0:01.5–0:12  dog apple")
     assert len(lines) == 5
 
 
@@ -69,11 +76,11 @@ def test_more_like_this_leaves_the_item_itself_out_and_needs_no_embedder(
     made: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(searching, "load_embedder", lambda spec: pytest.fail(f"loaded {spec}"))
-    search(made, id="clip", k=2, json=True)
+    search(made, id=["clip"], k=2, json=True)
     hits = printed(capsys)
     assert [hit["id"] for hit in hits] == ["twin", "[red]dog"]
     assert hits[0]["score"] == pytest.approx(1)
-    search(made, id="twin", k=9, json=True)
+    search(made, id=["twin"], k=9, json=True)
     assert [hit["id"] for hit in printed(capsys)] == ["clip", "[red]dog", "ключ"]
 
 
@@ -147,12 +154,15 @@ def test_an_index_whose_embedder_has_moved_says_which_and_what_to_give(made: Pat
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({}, "exactly one of --text, --video, --image and --id; given: none"),
-        ({"text": "a", "id": "b"}, "exactly one of .*; given: --text, --id"),
+        (
+            {},
+            "one of --text, --video, --image, --audio, --id, --queries and --query_vectors; given: none",
+        ),
+        ({"text": "a", "id": ["b"]}, "exactly one of .*; given: --text, --id"),
         ({"text": " "}, "--text is empty; give words to search with"),
         ({"video": Path("gone.mp4")}, r"--video gone\.mp4 does not exist; give a file"),
         ({"image": Path("gone.png")}, r"--image gone\.png does not exist; give a file"),
-        ({"id": "gone"}, "has no item 'gone'; its 4 ids are in"),
+        ({"id": ["gone"]}, "has no item 'gone'; its 4 ids are in"),
         ({"text": "dog", "k": 0}, "k is 0; it must be at least 1"),
         ({"text": "nothing"}, "the query cannot be embedded: item 'query': no keyword in it"),
         (
@@ -186,3 +196,232 @@ def test_search_parameters_reach_the_index(tmp_path: Path) -> None:
     few = Searcher.open(made, search_parameters="nprobe=1").search([Item("q", text="dog")], k=200)[0]
     every = Searcher.open(made, search_parameters="nprobe=5").search([Item("q", text="dog")], k=200)[0]
     assert len(few) < len(every) == len(VectorIndex.open(made)) == 200
+
+
+# --- filters, thresholds, one result per file --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def windows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 clips of five windows each, in the order of their likeness to "dog", and five texts."""
+    folder = tmp_path_factory.mktemp("windows")
+    clips = [
+        Item(
+            f"clip{clip:02d}#t={10 * part},{10 * part + 10}",
+            video=folder / f"clip{clip:02d}.mp4",
+            start=10.0 * part,
+            end=10.0 * part + 10,
+            transcript="dog " * (60 - clip) + "apple " * (part + 1),
+            groups={"topic": "even" if clip % 2 == 0 else "odd"},
+        )
+        for clip in range(40)
+        for part in range(5)
+    ]
+    for item in clips:
+        Path(str(item.video)).write_bytes(b"frames")
+    texts = [Item(f"text{number}", text="dog " * 30 + "bridge " * number) for number in range(5)]
+    embed_items([*clips, *texts], KeywordEmbedder(), role="document", out=folder / "v", spec=SPEC)
+    return build_index(folder / "v", folder / "i")
+
+
+def test_a_filter_leaves_the_order_of_what_it_lets_through(windows: Path) -> None:
+    searcher = Searcher.open(windows)
+    question = [Item("q", text="dog"), Item("r", text="apple")]
+    every = searcher.search(question, k=205)
+    some = searcher.search(question, k=205, where={"topic": "odd"})
+    late = searcher.search(question, k=7, where=["topic=odd", "start>=30"])
+    for all_hits, hits, later in zip(every, some, late, strict=True):
+        kept = [hit for hit in all_hits if hit.metadata["groups"].get("topic") == "odd"]
+        assert [(hit.id, hit.score) for hit in hits] == [(hit.id, hit.score) for hit in kept]
+        kept = [hit for hit in kept if hit.metadata["start"] >= 30]
+        assert [hit.id for hit in later] == [hit.id for hit in kept[:7]]
+        assert [hit.rank for hit in later] == list(range(1, 8))
+
+
+def test_filters_are_words_of_the_command_line(windows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["search", "--index", str(windows), "--text", "dog", "--json", "--k", "300"]
+    assert main([*words, "--filter", "topic=odd", "--filter", "start=0,10"]) == 0
+    given_twice = printed(capsys)
+    assert main([*words, "--filter", "topic=odd", "start=0,10"]) == 0
+    assert printed(capsys) == given_twice
+    assert {(hit["groups"]["topic"], hit["start"]) for hit in given_twice} == {("odd", 0.0), ("odd", 10.0)}
+    assert len(given_twice) == 40
+    assert main([*words, "--filter", "topic=even", "id=clip02*", "--id", "clip02#t=0,10"]) == 2
+    assert "exactly one of" in capsys.readouterr().err
+
+
+def test_one_result_per_video_is_its_best_window(windows: Path) -> None:
+    searcher = Searcher.open(windows)
+    [every] = searcher.search([Item("q", text="dog")], k=205)
+    best: dict[str, Hit] = {}
+    for hit in every:
+        best.setdefault(hit.metadata["video"] or hit.id, hit)
+    assert len(best) == 45  # the texts are no windows of one file: each stays
+    for k in (1, 3, 44, 45, 46, 1000):
+        [hits] = searcher.search([Item("q", text="dog")], k=k, dedupe="video")
+        assert [(hit.id, hit.score) for hit in hits] == [(hit.id, hit.score) for hit in best.values()][:k]
+        assert [hit.rank for hit in hits] == list(range(1, min(k, 45) + 1))
+    [hits] = searcher.search([Item("q", text="dog")], k=30, dedupe="video", where={"topic": "odd"})
+    assert [hit.id for hit in hits] == [
+        h.id for h in best.values() if h.metadata["groups"].get("topic") == "odd"
+    ]
+
+
+def test_more_candidates_are_fetched_only_for_the_queries_that_lack_results(windows: Path) -> None:
+    index = VectorIndex.open(windows)
+    asked: list[tuple[int, int]] = []
+
+    class Counting(Searcher):
+        def _ask(self, vectors: Any, k: int, wanted: Any) -> Any:
+            asked.append((len(vectors), k))
+            return super()._ask(vectors, k, wanted)
+
+    searcher = Counting(index, KeywordEmbedder())
+    searcher.search([Item("q", text="bridge"), Item("r", text="dog")], k=3, dedupe="video")
+    assert asked == [
+        (2, 12),
+        (1, 48),
+    ]  # four texts and a clip are nearest to "bridge", 5 × 3 windows to "dog"
+
+
+def test_a_lowest_score_cuts_the_list_of_each_query(windows: Path) -> None:
+    searcher = Searcher.open(windows)
+    question = [Item("q", text="dog"), Item("r", text="bridge")]
+    every = searcher.search(question, k=205)
+    lowest = every[0][20].score
+    for dedupe in (None, "video"):
+        whole = searcher.search(question, k=205, dedupe=dedupe)
+        cut = searcher.search(question, k=205, min_score=lowest, dedupe=dedupe)
+        assert cut == [[hit for hit in hits if hit.score >= lowest] for hits in whole]
+        assert 0 < len(cut[0]) < len(whole[0])
+        assert cut[1] == []
+    assert searcher.search(question, k=205, min_score=0) == every
+
+
+def test_more_like_several_is_their_mean_without_them(windows: Path) -> None:
+    searcher = Searcher.open(windows)
+    names = ["clip00#t=0,10", "text4"]
+    mean = np.mean([searcher.index.vector(name) for name in names], axis=0)
+    [every] = searcher.search_vectors((mean / np.linalg.norm(mean))[None], k=205)
+    hits = searcher.more_like([*names, names[0]], k=203)
+    assert [hit.id for hit in hits] == [hit.id for hit in every if hit.id not in names]
+    assert len(hits) == 203
+    files = [hit.metadata["video"] for hit in searcher.more_like(names, k=50, dedupe="video")]
+    assert len(files) == 39 + 4  # without the other windows of clip00
+    assert not any("clip00" in (file or "") for file in files)
+
+
+def test_vectors_that_cancel_out_have_no_direction(tmp_path: Path) -> None:
+    card = EmbedderCard(name="plain", dim=2).to_dict()
+    vectors = write_vectors(tmp_path / "v", ["a", "b"], np.array([[1, 0], [-1, 0]]), card)
+    made = build_index(vectors, tmp_path / "i")
+    with pytest.raises(RefusedRequest, match="the vectors of a, b cancel out"):
+        Searcher.open(made).more_like(["a", "b"])
+    with pytest.raises(RefusedRequest, match="Give the id of at least one item"):
+        Searcher.open(made).more_like([])
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"filter": ["topik=odd"]}, r"no item has 'topik' \(did you mean 'topic'\?\)"),
+        (
+            {"filter": ["topic=off"]},
+            r"no item matches topic=off; the values of topic are even, odd \(did you mean",
+        ),
+        ({"filter": ["topic=odd", "id=text*"]}, r"no item matches topic=odd; id=text\*\."),
+        ({"filter": ["topic"]}, "'topic' is no condition"),
+        ({"min_score": 2.0}, "min_score is 2.0; it must be a cosine, from -1 to 1"),
+        ({"dedupe": "topic"}, "dedupe is 'topic'; it must be one of video, image, audio"),
+        ({"run": Path("x.trec")}, "--run: without effect on one question; they are for many queries"),
+        (
+            {"batch_size": 3, "max_failures": 1.0},
+            "--batch_size, --max_failures: without effect on one question",
+        ),
+        ({"k": 0, "min_score": -3.0}, "the search: 2 problems\n  - k is 0(.|\n)*min_score is -3"),
+    ],
+)
+def test_what_cannot_be_wanted_is_refused(windows: Path, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(RefusedRequest, match=text):
+        search(windows, text="dog", **options)
+
+
+# --- what a person sees ---------------------------------------------------------------------------------
+
+
+def test_times_read_as_clocks() -> None:
+    told = [clock(seconds) for seconds in (0, 9.96, 59.94, 59.96, 75, 3599.99, 3600, 3725.5)]
+    assert told == ["0:00", "0:10", "0:59.9", "1:00", "1:15", "1:00:00", "1:00:00", "1:02:05.5"]
+
+
+def test_a_terminal_gets_a_line_a_result(
+    windows: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "70")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.chdir(windows.parent)
+    search(windows, text="dog", k=2, filter=["topic=odd", "start>=10"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert lines[1].split()[2:5] == ["clip01#t=10,20", "clip01.mp4", "0:10–0:20"]
+    assert lines[1].endswith("…")
+    assert all(len(line) <= 70 for line in lines)
+    search(windows, text="dog", filter=["id=text*"])
+    assert capsys.readouterr().out.splitlines()[0].split() == ["rank", "score", "id", "text"]
+
+
+def test_nothing_found_is_said_and_prints_nothing(
+    windows: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        search(windows, text="guitar", min_score=0.5)
+    assert capsys.readouterr().out == ""
+    assert "nothing found" in caplog.text
+
+
+def test_a_hit_knows_its_file_and_segment(windows: Path) -> None:
+    searcher = Searcher.open(windows)
+    [clip] = searcher.search([Item("q", text="dog")], k=1, where={"id": "clip07#t=20,30"})[0]
+    assert (Path(clip.path or "").name, clip.segment) == ("clip07.mp4", (20.0, 30.0))
+    [text] = searcher.search([Item("q", text="dog")], k=1, where={"id": "text0"})[0]
+    assert (text.path, text.segment) == (None, (None, None))
+
+
+# --- threads ------------------------------------------------------------------------------------------------
+
+
+def test_threads_share_a_searcher(windows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+    inside = Lock()
+
+    class Alone(KeywordEmbedder):
+        def encode(self, items: Any, *, role: Any) -> Any:
+            assert inside.acquire(blocking=False), "two threads in the embedder"
+            time.sleep(0.001)
+            try:
+                return super().encode(items, role=role)
+            finally:
+                inside.release()
+
+    def load(spec: str) -> KeywordEmbedder:
+        loaded.append(spec)
+        time.sleep(0.05)
+        return Alone()
+
+    monkeypatch.setattr(searching, "load_embedder", load)
+
+    def ask(searcher: Searcher, number: int) -> list[Any]:
+        question = Item("q", text="dog " * (number % 5) + "apple bridge")
+        where = {"topic": ["odd", "even"][number % 2]} if number % 3 else None
+        one = searcher.search([question], k=number % 7 + 1, where=where, dedupe=[None, "video"][number % 2])
+        like = searcher.more_like(f"clip{number % 40:02d}#t=0,10", k=3)
+        return [(hit.id, hit.score) for hit in (*one[0], *like)]
+
+    alone = [ask(Searcher.open(windows), number) for number in range(64)]
+    loaded.clear()
+    shared = Searcher.open(windows)
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda number: ask(shared, number), range(64))) == alone
+    assert loaded == [SPEC]

@@ -195,6 +195,7 @@ def test_a_killed_run_is_continued_and_equals_an_undisturbed_one(
     main(words("cut", "--ckpt_path", "last"))
     summary = json.loads((cut / "summary.json").read_text())
     assert (summary["steps"], summary["pairs_seen"]) == (4, 16)  # of the whole run
+    assert summary["epochs"] == pytest.approx(16 / 24, abs=1e-3)
     assert equal(adapter(cut), adapter(tmp_path / "whole"))
     with (cut / "metrics.csv").open(newline="") as stream:
         assert [row["step"] for row in csv.DictReader(stream)] == ["0", "1", "2", "3"]

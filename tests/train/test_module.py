@@ -331,7 +331,7 @@ def test_texts_that_lose_their_end_are_counted_and_told_once(
     told = [record.message for record in caplog.records if "lose their end" in record.message]
     assert told == [
         "batch 0: 8 of 8 distinct texts are longer than max_tokens=30 and lose their end; the prompt stays "
-        "whole. train/cut_texts counts them."
+        "whole. train/cut_texts counts them; raise model.max_tokens."
     ]
 
 

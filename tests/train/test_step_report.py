@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from pytorch_lightning import Callback, Trainer
@@ -17,6 +18,7 @@ from vidvec_msg.train.lora import LoraOptions
 from vidvec_msg.train.losses import InfoNCE
 from vidvec_msg.train.metrics_file import MetricsFile
 from vidvec_msg.train.module import TextContrastive
+from vidvec_msg.train.optimizer import OptimizerOptions
 from vidvec_msg.train.step_report import OF_STEPS, OF_VALIDATION, NonFiniteLoss, StepReport, peak_memory
 
 
@@ -88,6 +90,27 @@ def test_every_step_logs_what_is_promised(tiny: Path, pairs_file: Path, tmp_path
     )
     # three batches an epoch: validation after the third step stands in row 3, beside the fourth batch's loss
     assert [row["step"] for row in rows if row["val/loss"]] == ["3"]
+
+
+def test_a_step_that_accumulates_is_logged_whole(tiny: Path, pairs_file: Path, tmp_path: Path) -> None:
+    """The mean of its batches: next to nothing trains here, so that both runs compute the same losses."""
+    still = {"optimizer": OptimizerOptions(lr=1e-12)}
+    data = {"batch_size": 6}  # 24 pairs are four batches, and an epoch ends with a step of one
+    single = fit(tiny, pairs_file, tmp_path / "1", trainer={"max_steps": 4}, data=data, **still)
+    whole = fit(
+        tiny,
+        pairs_file,
+        tmp_path / "3",
+        trainer={"max_steps": 2, "accumulate_grad_batches": 3},
+        data=data,
+        **still,
+    )
+    losses = [float(row["train/loss"]) for row in single]
+    assert len({round(loss, 4) for loss in losses}) == 4  # or the mean would say nothing
+    found = [float(row["train/loss"]) for row in whole]
+    assert found == pytest.approx([np.mean(losses[:3]), losses[3]], rel=1e-5)
+    counted = [float(row["train/false_negatives"]) for row in whole]
+    assert counted[0] == sum(float(row["train/false_negatives"]) for row in single[:3])
 
 
 def test_cells_that_are_no_negatives_are_counted_in_both_directions(

@@ -147,6 +147,22 @@ def check_spec(spec: str | Path) -> None:
     _checked_plan(str(spec), {})
 
 
+def parse_options(spec: str, signed: Maker, *, what: str) -> tuple[str, dict[str, Any]]:
+    """Name and options of a spec ``NAME?key=value&key=value`` that stands for something else than an embedder.
+
+    Args:
+        spec: the spec.
+        signed: whose signature lists the options and their types.
+        what: the spec stands for, for messages.
+
+    Raises:
+        RefusedRequest: an unknown option, or a value of the wrong kind.
+    """
+    name, given = _split_options(spec)
+    _check_options(signed, given, spec=spec, what=what)
+    return name, {key: _converted(signed, key, value) for key, value in given.items()}
+
+
 def _checked_plan(spec: str, options: Mapping[str, Any]) -> tuple[Plan, dict[str, Any]]:
     """How a spec is made, and with which options; those given as arguments go before those of the spec."""
     name, given = _split_options(spec)
@@ -316,13 +332,15 @@ def _split_options(spec: str) -> tuple[str, dict[str, str]]:
     return name, options
 
 
-def _check_options(signed: Maker, options: Mapping[str, Any], *, spec: str) -> None:
+def _check_options(
+    signed: Maker, options: Mapping[str, Any], *, spec: str, what: str = "embedder"
+) -> None:
     """Refuses options that the signature does not name, all of them in one message."""
     parameters = inspect.signature(signed).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return  # a user's own class that takes anything
     known = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL]
-    problems = Problems(f"embedder {spec!r}")
+    problems = Problems(f"{what} {spec!r}")
     for key in options:
         if key not in known:
             hint = did_you_mean(key, known) or f"; known options: {', '.join(known) or 'none'}"

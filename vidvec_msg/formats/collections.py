@@ -3,45 +3,27 @@
 A folder with ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``: a superset of BEIR, so every
 BEIR folder is one. Either side may hold any modality.
 
-Rules of a row:
-
-- ``_id`` (a string, or an integer that becomes one) is unique on its side. It holds no tab, line break or
-  other control character and no space at either end, because the qrels are tab-separated. Spaces inside
-  are fine; the TREC files write them as ``%20``, as :mod:`vidvec_msg.formats.trec` says.
-- Content is any of ``text``, ``title``, ``video``, ``image``, ``audio``, ``transcript``, ``ocr``. A null is
-  the same as leaving the field out. A row without any is refused; a row whose text is blank (BEIR's
-  corpora have some) is loaded, and the embedder records it as failed.
-- Paths are relative to the folder. ``start`` and ``end`` are seconds; ``groups`` maps names to values.
-- ``transcript_info`` and ``ocr_info`` say where a recognised text comes from; they are not read into items.
-- Other fields (BEIR's ``metadata``, for instance) are ignored, except one that looks like a slip of the
-  pen for a known one, such as ``texts``.
+What a row may hold stands in :mod:`vidvec_msg.formats.rows`.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from vidvec_msg.errors import Failure, Problems, RefusedRequest, nearest
+from vidvec_msg.errors import Failure, Problems, RefusedRequest
+from vidvec_msg.formats.item_file import ItemFile
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.relevance import HEADER, Qrels, gather, scan_qrels
+from vidvec_msg.formats.rows import checked_item, scan_rows
 from vidvec_msg.runs import replacing
 
 Side = Literal["corpus", "queries"]
 Unreachable = Literal["refuse", "keep"]
-
-_TEXTS = ("text", "title", "transcript", "ocr")
-_FILES = ("video", "image", "audio")
-_SECONDS = ("start", "end")
-_INFOS = ("transcript_info", "ocr_info")
-FIELDS = ("_id", *_TEXTS, *_FILES, *_SECONDS, "groups", *_INFOS)
-
-_TYPO = 0.82  # likeness above which an unknown field is taken for a slip: "texts" 0.89, "stars" 0.80
 
 
 @dataclass(frozen=True)
@@ -88,6 +70,23 @@ class Collection:
         return cls(root, tuple(corpus), tuple(queries), qrels)
 
 
+def open_side(folder: Path | str, side: Side) -> ItemFile:
+    """Checks one side alone and leaves its items in the file, for corpora that memory does not hold.
+
+    Raises:
+        RefusedRequest: every problem of that side in one message.
+    """
+    root = _existing(folder)
+    problems = Problems(f"collection {root}")
+    path = _side_file(root, side, problems)
+    problems.refuse_if_any()
+    items = ItemFile.open(path, root, problems)
+    if not items and not problems.found:
+        problems.add(f"{path.name} holds no row")
+    problems.refuse_if_any()
+    return items
+
+
 def load_side(folder: Path | str, side: Side) -> tuple[Item, ...]:
     """Reads and checks one side alone, for jobs that need no queries or no judgements.
 
@@ -122,6 +121,8 @@ def read_items(path: Path | str, root: Path | str | None = None) -> Iterator[Ite
 
 def missing_media(items: Iterable[Item]) -> list[Failure]:
     """The items whose media file does not exist or is empty, each once: a cheap check before a slow job."""
+    if isinstance(items, ItemFile) and items.modalities == {"text"}:
+        return []  # known since it was opened: no need to read it all again
     failures = []
     for item in items:
         for source in (item.video, item.image, item.audio):
@@ -188,13 +189,20 @@ def _existing(folder: Path | str) -> Path:
     return root
 
 
-def _read_side(root: Path, side: Side, problems: Problems) -> list[Item]:
+def _side_file(root: Path, side: Side, problems: Problems) -> Path:
+    """The file of a side; tells ``problems`` if there is none."""
     if side not in ("corpus", "queries"):
         raise RefusedRequest(f"side {side!r} does not exist; it is 'corpus' or 'queries'.")
     path = root / f"{side}.jsonl"
     if not path.is_file():
         problems.add(f"{path.name} is missing; it holds one JSON object a line, for example "
                      '{"_id": "a", "text": "..."}')  # fmt: skip
+    return path
+
+
+def _read_side(root: Path, side: Side, problems: Problems) -> list[Item]:
+    path = _side_file(root, side, problems)
+    if not path.is_file():
         return []
     first_line: dict[str, int] = {}
     items = []
@@ -212,19 +220,10 @@ def _read_side(root: Path, side: Side, problems: Problems) -> list[Item]:
 
 
 def _scan_items(path: Path, root: Path, problems: Problems) -> Iterator[tuple[int, Item]]:
-    with path.open("rb") as stream:
-        for number, raw in enumerate(stream, start=1):
-            if not raw.strip():
-                continue
-            where = f"{path.name}:{number}"
-            try:
-                row = json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
-            except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are both
-                problems.add(f"{where}: not a JSON object ({error})")
-                continue
-            item = _item(row, where, root, problems)
-            if item is not None:
-                yield number, item
+    for number, _, row in scan_rows(path, problems):
+        item = checked_item(row, f"{path.name}:{number}", root, problems)
+        if item is not None:
+            yield number, item
 
 
 def _split_files(root: Path, split: str | None, problems: Problems) -> list[Path]:
@@ -270,7 +269,7 @@ def _write_rows(
     with path.open("w", encoding="utf-8", newline="\n") as stream:
         for number, row in enumerate(rows, start=1):
             where = f"{name}:{number}"
-            item = _item(dict(row), where, root, problems)
+            item = checked_item(dict(row), where, root, problems)
             if item is None:
                 continue
             if item.id in ids:
@@ -285,92 +284,3 @@ def _pairs(judged: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[str, str, 
     for query, grades in judged.items():
         for document, grade in grades.items():
             yield query, document, grade
-
-
-# --- one row ----------------------------------------------------------------------------------------
-
-
-def _item(row: object, where: str, root: Path, problems: Problems) -> Item | None:
-    """The item of a row, or None after telling ``problems`` what is wrong with it."""
-    if not isinstance(row, dict):
-        problems.add(f"{where}: a JSON {type(row).__name__}; each line must be an object with an _id")
-        return None
-    before = len(problems.found)
-    _check_field_names(row, where, problems)
-    identity = _identity(row, where, problems)
-    values: dict[str, Any] = {name: _string(row, name, where, problems) for name in (*_TEXTS, *_FILES)}
-    for name in _FILES:
-        if values[name] is not None:
-            values[name] = root / values[name]  # an absolute path stays as it is
-    start, end = (_seconds(row, name, where, problems) for name in _SECONDS)
-    if start is not None and end is not None and end <= start:
-        problems.add(f"{where}: end {end} is not after start {start} (both in seconds)")
-    groups = _groups(row, where, problems)
-    if len(problems.found) == before and all(value is None for value in values.values()):
-        problems.add(f"{where}: row {identity!r} has no content; give one of {', '.join((*_TEXTS, *_FILES))}")
-    if len(problems.found) > before:
-        return None
-    return Item(identity, start=start, end=end, groups=groups, **values)
-
-
-def _check_field_names(row: Mapping[str, Any], where: str, problems: Problems) -> None:
-    for name in row:
-        if name in FIELDS or name == "id":
-            continue
-        near = nearest(name.lower(), FIELDS, likeness=_TYPO)
-        if near is not None and near not in row:
-            problems.add(f"{where}: unknown field {name!r} (did you mean {near!r}?)")
-
-
-def _identity(row: Mapping[str, Any], where: str, problems: Problems) -> str:
-    value = row.get("_id")
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)
-    if value is None:
-        hint = "; it has an 'id', which must be called '_id'" if "id" in row else ""
-        problems.add(f"{where}: no _id{hint}")
-        return ""
-    if not isinstance(value, str):
-        problems.add(f"{where}: _id is {value!r}; it must be a string")
-        return ""
-    if not value or value != value.strip() or any(ord(c) < 32 or ord(c) == 127 for c in value):
-        problems.add(
-            f"{where}: _id {value!r} is empty, or has a space at an end, a tab or a control character; "
-            "qrels files are tab-separated and cannot hold it"
-        )
-    return value
-
-
-def _string(row: Mapping[str, Any], name: str, where: str, problems: Problems) -> str | None:
-    value = row.get(name)
-    if value is None:
-        return None
-    if isinstance(value, Path) and name in _FILES:
-        return str(value)
-    if not isinstance(value, str):
-        problems.add(f"{where}: {name} is a {type(value).__name__}; it must be a string")
-        return None
-    if name in _FILES and not value.strip():
-        problems.add(f"{where}: {name} is an empty path; leave the field out instead")
-        return None
-    return value
-
-
-def _seconds(row: Mapping[str, Any], name: str, where: str, problems: Problems) -> float | None:
-    value = row.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        problems.add(f"{where}: {name} is {value!r}; it must be a number of seconds, 0 or more")
-        return None
-    return float(value)
-
-
-def _groups(row: Mapping[str, Any], where: str, problems: Problems) -> dict[str, str]:
-    value = row.get("groups")
-    if value is None:
-        return {}
-    if not isinstance(value, dict) or any(isinstance(v, dict | list) for v in value.values()):
-        problems.add(f'{where}: groups is {value!r}; it must be a flat map such as {{"topic": "education"}}')
-        return {}
-    return {str(key): str(item) for key, item in value.items() if item is not None}

@@ -50,16 +50,15 @@ class VectorsFolder:
     Args:
         path: the folder.
         manifest: content of ``manifest.json``, keys of other writers included.
-        ids: of the items, in row order.
     """
 
     path: Path
     manifest: dict[str, Any]
-    ids: tuple[str, ...]
 
     @classmethod
     def open(cls, path: Path | str) -> VectorsFolder:
-        """Opens a folder and checks that its parts belong together; vectors are read later, shard by shard.
+        """Opens a folder and checks that its parts belong together; vectors are read later, shard by shard,
+        and ids when they are asked for.
 
         Raises:
             RefusedRequest: no manifest (interrupted), a manifest that lacks something, a missing shard, or
@@ -70,11 +69,11 @@ class VectorsFolder:
         lacking = [key for key in ("card", "count", "dim", "shards") if key not in manifest]
         if lacking:
             raise RefusedRequest(f"vectors folder {path}: {MANIFEST} lacks {', '.join(lacking)}")
-        folder = cls(path, manifest, _read_ids(path / IDS))
+        folder, ids = cls(path, manifest), _count_ids(path / IDS)
         rows = sum(shard.rows for shard in folder.files)
-        if not len(folder.ids) == rows == manifest["count"]:
+        if not ids == rows == manifest["count"]:
             raise RefusedRequest(
-                f"vectors folder {path}: {IDS} holds {len(folder.ids)} ids, the shards {rows} rows, and "
+                f"vectors folder {path}: {IDS} holds {ids} ids, the shards {rows} rows, and "
                 f"{MANIFEST} says {manifest['count']}; make it again with `{_MADE_BY}`"
             )
         if missing := [shard.file for shard in folder.files if not (path / shard.file).is_file()]:
@@ -92,6 +91,29 @@ class VectorsFolder:
                 f"vectors folder {self.path}: its card is a {type(card).__name__}, not an object"
             )
         return card
+
+    @cached_property
+    def ids(self) -> tuple[str, ...]:
+        """Of the items, in row order: 65 bytes and more an id, from the first call on."""
+        return tuple(str(one) for one in read_parquet(self.path / IDS, columns=["id"])["id"].to_pylist())
+
+    def ids_by_shard(self) -> Iterator[list[str]]:
+        """The same, with no more than a shard's in memory."""
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(self.path / IDS) as file:
+            batches = file.iter_batches(columns=["id"])
+            waiting: list[str] = []
+            for shard in self.files:
+                while len(waiting) < shard.rows:
+                    waiting += map(str, next(batches)["id"].to_pylist())
+                yield waiting[: shard.rows]
+                waiting = waiting[shard.rows :]
+
+    @property
+    def count(self) -> int:
+        """Vectors in all shards."""
+        return int(self.manifest["count"])
 
     @property
     def dim(self) -> int:
@@ -114,11 +136,18 @@ class VectorsFolder:
     @cached_property
     def failures(self) -> tuple[Failure, ...]:
         """Items that have no vector, with the reason, in item order."""
+        return tuple(self.read_failures())
+
+    def read_failures(self) -> Iterator[Failure]:
+        """The same, one at a time."""
         path = self.path / FAILURES
         if not path.is_file():
-            return ()
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-        return tuple(Failure(row["item"], row["reason"]) for row in rows)
+            return
+        with path.open(encoding="utf-8") as stream:
+            for line in stream:
+                if line.strip():
+                    row = json.loads(line)
+                    yield Failure(row["item"], row["reason"])
 
     def shards(self) -> Iterator[npt.NDArray[Any]]:
         """The vectors, shard by shard: (rows, dim), in the dtype they are stored in, checksums verified.
@@ -127,20 +156,29 @@ class VectorsFolder:
             RefusedRequest: a shard was changed or is not what the manifest says.
         """
         for shard in self.files:
-            yield self._read(shard)
+            yield self.read(shard)
 
     def matrix(self) -> npt.NDArray[np.float32]:
         """All vectors in memory: float32 (count, dim)."""
-        whole = np.empty((len(self.ids), self.dim), dtype=np.float32)
+        whole = np.empty((self.count, self.dim), dtype=np.float32)
         first = 0
         for vectors in self.shards():
             whole[first : first + len(vectors)] = vectors
             first += len(vectors)
         return whole
 
-    def _read(self, shard: Shard) -> npt.NDArray[Any]:
+    def read(self, shard: Shard, *, verify: bool = True) -> npt.NDArray[Any]:
+        """One shard: (rows, dim), in the dtype it is stored in.
+
+        Args:
+            shard: one of :attr:`files`.
+            verify: compares its checksum, which reads it once more.
+
+        Raises:
+            RefusedRequest: it was changed or is not what the manifest says.
+        """
         path = self.path / shard.file
-        if shard.sha256 and (found := file_digest(path)) != shard.sha256:
+        if verify and shard.sha256 and (found := file_digest(path)) != shard.sha256:
             raise RefusedRequest(
                 f"vectors folder {self.path}: {shard.file} was changed or damaged (SHA-256 {found[:12]}…, "
                 f"the manifest says {shard.sha256[:12]}…); make it again with `{_MADE_BY}`"
@@ -167,14 +205,17 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
         return file.read(columns=columns)
 
 
-def _read_ids(path: Path) -> tuple[str, ...]:
+def _count_ids(path: Path) -> int:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     if not path.is_file():
         raise RefusedRequest(
             f"vectors folder {path.parent}: {path.name} is missing; make it again with `{_MADE_BY}`"
         )
     try:
-        return tuple(str(one) for one in read_parquet(path, columns=["id"])["id"].to_pylist())
+        with pq.ParquetFile(path) as file:
+            file.schema_arrow.field("id")
+            return int(file.metadata.num_rows)
     except (pa.ArrowException, KeyError) as error:
         raise RefusedRequest(f"{path} is not a Parquet file with a column `id`: {error}") from error

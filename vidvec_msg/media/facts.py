@@ -8,8 +8,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from vidvec_msg.media.files import file_problem
+from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.media.images import ImageError, read_image
-from vidvec_msg.media.video import VideoError, packet_timetable
+from vidvec_msg.media.pyav_reader import Packets, decodable, picture_streams, read_packets
+from vidvec_msg.media.video import Readers, VideoError, read_frames
 
 Medium = Literal["video", "image", "audio"]
 Depth = Literal["first", "all"]
@@ -39,6 +42,8 @@ class MediaFacts:
         rotation: degrees that the display matrix turns the stored picture.
         variable_rate: frames do not come at a constant rate.
         has_sound: there is a sound stream.
+        reader: who reads its frames: "decord", or "pyav" where decord cannot read the first one; empty if
+            there are none.
     """
 
     medium: Medium
@@ -53,6 +58,7 @@ class MediaFacts:
     rotation: int = 0
     variable_rate: bool = False
     has_sound: bool = False
+    reader: str = ""
 
 
 def medium_of_name(path: Path) -> Medium | None:
@@ -61,7 +67,7 @@ def medium_of_name(path: Path) -> Medium | None:
     return next((medium for medium, known in _SUFFIXES.items() if suffix in known.split()), None)
 
 
-def read_facts(path: Path, *, depth: Depth = "first") -> MediaFacts:
+def read_facts(path: Path, *, depth: Depth = "first", reader: Readers = "auto") -> MediaFacts:
     """Looks into a file, in this process and without a time limit.
 
     Jobs use :meth:`vidvec_msg.media.limits.DecodePool.facts`, which can be interrupted.
@@ -69,30 +75,37 @@ def read_facts(path: Path, *, depth: Depth = "first") -> MediaFacts:
     Args:
         path: any container and codec that FFmpeg reads, or an image.
         depth: frames that are tried: the "first", or "all" of them, which takes as long as decoding does.
+        reader: "auto" finds out who reads its frames; "pyav" does not let decord try.
 
     Raises:
         VideoError: missing, empty, not media, or nothing in it decodes.
     """
-    if not path.is_file():
-        raise VideoError(f"no such file: {path}")
-    if path.stat().st_size == 0:
-        raise VideoError(f"empty file: {path}")
+    if problem := file_problem(path):
+        raise VideoError(problem)
     if medium_of_name(path) == "image":
         try:
             height, width = read_image(path).shape[:2]
         except ImageError as error:
-            raise VideoError(str(error)) from error
+            raise VideoError(f"{error}{_what_else(path)}") from error
         return MediaFacts("image", container=path.suffix.lower().lstrip("."), height=height, width=width)
-    return _facts_of_streams(path, depth)
+    return _facts_of_streams(path, depth, reader)
 
 
-def _facts_of_streams(path: Path, depth: Depth) -> MediaFacts:
+def _what_else(path: Path) -> str:
+    """What a file is that is called an image and is none: a clip that lost its name, or nothing known."""
+    try:
+        found = _facts_of_streams(path, "first", "pyav")
+    except VideoError:
+        return ""
+    return "" if found.container.endswith("_pipe") else f"; it is {found.medium}, rename it"
+
+
+def _facts_of_streams(path: Path, depth: Depth, reader: Readers) -> MediaFacts:
     import av
 
     try:
-        with av.open(str(path)) as container:
-            # the cover of a song is a video stream of one picture
-            pictures = [s for s in container.streams.video if not s.disposition & _ATTACHED_PICTURE]
+        with av.open(str(path.absolute())) as container:
+            pictures = picture_streams(container)
             sound = list(container.streams.audio)
             name = container.format.name
             if not pictures and not sound:
@@ -107,13 +120,16 @@ def _facts_of_streams(path: Path, depth: Depth) -> MediaFacts:
                     has_sound=True,
                 )
             index, codec, loud = pictures[0].index, pictures[0].codec_context.name, bool(sound)
-            table, _ = packet_timetable(container, pictures[0])
-        height, width, rotation, decoded = _decode(path, index, depth)
+            packets = read_packets(container, pictures[0])
+        height, width, rotation, decoded = _decode(path, index, packets, depth)
+    except MemoryError:
+        raise
     except (av.FFmpegError, ValueError) as error:
         if isinstance(error, VideoError):
             raise VideoError(f"{path}: {error}") from error
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise VideoError(f"{path}: no media file, or broken beyond use ({reason})") from error
+    table = packets.table
     gaps = np.diff(table.starts)
     return MediaFacts(
         "video",
@@ -129,29 +145,28 @@ def _facts_of_streams(path: Path, depth: Depth) -> MediaFacts:
         # clocks of 1 ms round the gaps of 30 fps to 33 and 34
         variable_rate=bool(len(gaps) > 1 and gaps.max() - gaps.min() > max(0.002, 0.1 * float(gaps.mean()))),
         has_sound=loud,
+        reader="pyav" if reader == "pyav" else read_frames(path, _FIRST_FRAME, end=1e-3).reader,
     )
 
 
-_ATTACHED_PICTURE = 0x0400  # AV_DISPOSITION_ATTACHED_PIC
+_FIRST_FRAME = FramePolicy(max_frames=1)
 
 
-def _decode(path: Path, stream_index: int, depth: Depth) -> tuple[int, int, int, int | None]:
+def _decode(
+    path: Path, stream_index: int, packets: Packets, depth: Depth
+) -> tuple[int, int, int, int | None]:
     """Height and width upright, rotation, and the number of frames that decode if all were tried."""
     import av
 
     count, first = 0, None
-    with av.open(str(path)) as container:
+    with av.open(str(path.absolute())) as container:
         stream = container.streams[stream_index]
-        stream.thread_type = "AUTO"
-        try:
-            for frame in container.decode(stream):
-                count += 1
-                first = first or (frame.height, frame.width, round(frame.rotation))
-                if depth == "first":
-                    break
-        except av.FFmpegError:
-            if first is None:
-                raise
+        stream.codec_context.thread_count = 1  # the pool's processes look into files side by side
+        for _, frame in decodable(container, stream, packets):
+            count += 1
+            first = first or (frame.height, frame.width, round(frame.rotation))
+            if depth == "first":
+                break
     if first is None:
         raise VideoError("broken beyond use (no frame could be decoded)")
     height, width, rotation = first

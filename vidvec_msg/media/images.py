@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vidvec_msg.formats.items import Pixels
+from vidvec_msg.media.files import file_problem
 
 
 class ImageError(ValueError):
@@ -24,10 +25,8 @@ def read_image(path: Path, *, max_pixels: int = 0) -> Pixels:
     Raises:
         ImageError: the file is missing, empty, or not an image.
     """
-    if not path.is_file():
-        raise ImageError(f"no such file: {path}")
-    if path.stat().st_size == 0:
-        raise ImageError(f"empty file: {path}")
+    if problem := file_problem(path):
+        raise ImageError(problem)
     try:
         with Image.open(path) as image:
             upright = ImageOps.exif_transpose(image)

@@ -1,21 +1,23 @@
-"""Decoding within limits: a time limit per clip, in processes that can be killed and are replaced now and
-then.
+"""Decoding within limits of time and memory, in processes that can be killed and are replaced now and then.
 
-Decoders block for ever on some files and ignore Ctrl-C, and leak memory with every file they open. Here the
-file goes to the reject list, the process is replaced, and the job goes on.
+Decoders block for ever on some files and ignore Ctrl-C, take gigabytes for others, and leak memory with every
+file they open. Here the file goes to the reject list, the process is replaced, and the job goes on.
 """
 
 from __future__ import annotations
 
 import atexit
 import json
+import logging
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import lru_cache
@@ -32,6 +34,17 @@ from vidvec_msg.media.video import Frames, VideoError, read_frames
 
 _PIPE = 1 << 20  # bytes; a clip is megabytes, and the usual 64 KB wake both ends up for every frame
 _RECYCLE_AFTER = 100  # clips a process decodes before a new one takes its place
+_MEMORY = 4096  # MiB; 64 frames of 4K, the default's most, take 1,600 if nothing makes them smaller
+_LEAST_MEMORY = 256  # MiB; the process itself takes some 60
+# numpy's linear algebra, which no decoder uses, would reserve memory per core
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+logger = logging.getLogger(__name__)
+
+
+class DecoderCrashed(VideoError):
+    """The decoding process ended instead of answering."""
+
 
 # what a request wants → the errors of its answer, by the name that crosses the pipe; the usual one first
 _ERRORS: dict[str, dict[str, type[ValueError]]] = {
@@ -49,16 +62,20 @@ class DecodePool:
 
     Args:
         workers: processes at most.
-        timeout: seconds that one clip may take; 0 decodes in this process, without a limit.
+        timeout: seconds that one clip may take; 0 decodes in this process, without any limit.
+        memory: MiB that one process may take; what needs more is rejected. Linux only; 0 sets no limit.
     """
 
-    def __init__(self, workers: int = 2, timeout: float = 120.0) -> None:
+    def __init__(self, workers: int = 2, timeout: float = 120.0, memory: int = _MEMORY) -> None:
         if workers < 1 or timeout < 0:
             raise ValueError(
                 f"workers must be at least 1 and timeout at least 0 s, got {workers} and {timeout}"
             )
+        if memory < 0 or 0 < memory < _LEAST_MEMORY:
+            raise ValueError(f"memory must be 0 or at least {_LEAST_MEMORY} MiB, got {memory}")
         self.workers = workers
         self.timeout = timeout
+        self.memory = memory
         self._owner = os.getpid()
         self._idle: queue.LifoQueue[_Worker] = queue.LifoQueue()
         self._busy: set[_Worker] = set()
@@ -75,11 +92,15 @@ class DecodePool:
             VideoError: as there; or decoding took too long, or the decoder crashed.
         """
         if self.timeout == 0:
-            return read_frames(path, policy, start=start, end=end)
-        header, pixels = self._ask("frames", path, policy=asdict(policy), start=start, end=end)
-        times = np.array(header.pop("times"), dtype=np.float64)
-        indices = np.array(header.pop("indices"), dtype=np.int64)
-        return Frames(pixels=pixels, times=times, indices=indices, **header)
+            frames = read_frames(path, policy, start=start, end=end)
+        else:
+            header, pixels = self._ask_again("frames", path, policy=asdict(policy), start=start, end=end)
+            times = np.array(header.pop("times"), dtype=np.float64)
+            indices = np.array(header.pop("indices"), dtype=np.int64)
+            frames = Frames(pixels=pixels, times=times, indices=indices, **header)
+        with _counting:
+            _read_by[frames.reader] += 1
+        return frames
 
     def read_sound(
         self, path: Path, *, rate: int = RATE, start: float | None = None, end: float | None = None
@@ -102,8 +123,16 @@ class DecodePool:
         """
         if self.timeout == 0:
             return read_facts(path, depth=depth)
-        found, _ = self._ask("facts", path, depth=depth)
+        found, _ = self._ask_again("facts", path, depth=depth)
         return MediaFacts(**found)
+
+    def _ask_again(self, want: str, path: Path, **settings: Any) -> tuple[dict[str, Any], npt.NDArray[Any]]:
+        """An answer; where decord takes its process down, PyAV's, from another process."""
+        try:
+            return self._ask(want, path, reader="auto", **settings)
+        except DecoderCrashed as error:
+            logger.debug("%s; PyAV's turn", error)
+            return self._ask(want, path, reader="pyav", **settings)
 
     def _ask(self, want: str, path: Path, **settings: Any) -> tuple[dict[str, Any], npt.NDArray[Any]]:
         with self._worker() as worker:
@@ -140,7 +169,7 @@ class DecodePool:
         with self._slots:
             if self._ended:
                 raise RuntimeError("the program is ending; no clip is decoded any more")
-            worker = self._idle_worker() or _Worker()
+            worker = self._idle_worker() or _Worker(self.memory)
             self._busy.add(worker)
             try:
                 yield worker
@@ -163,6 +192,24 @@ class DecodePool:
             worker.kill()
 
 
+_read_by: Counter[str] = Counter()
+_counting = threading.Lock()
+
+
+def clips_read() -> dict[str, int]:
+    """How many clips this process's pools have read so far, by who decoded them."""
+    with _counting:
+        return dict(_read_by)
+
+
+def readers_since(before: Mapping[str, int]) -> str:
+    """Who has read clips since :func:`clips_read` gave ``before``, as a line for a log; empty if nobody."""
+    names = {"decord": "decord", "pyav": "PyAV"}
+    counts = {name: count - before.get(name, 0) for name, count in clips_read().items()}
+    told = [f"{counts[name]:,} by {names[name]}" for name in names if counts.get(name)]
+    return f"clips read: {', '.join(told)}" if told else ""
+
+
 @lru_cache
 def shared_pool(workers: int = 2, timeout: float = 120.0) -> DecodePool:
     """The process-wide pool of these limits, so that several embedders do not keep decoders of their own."""
@@ -172,14 +219,15 @@ def shared_pool(workers: int = 2, timeout: float = 120.0) -> DecodePool:
 class _Worker:
     """One decoding process and the two pipes to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: int) -> None:
         self.answered = 0
+        self._memory = memory
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "vidvec_msg.media.worker"],
+            [sys.executable, "-m", "vidvec_msg.media.worker", str(memory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # codec libraries write a line per broken packet
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+            env={**os.environ, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         _widen(_pipes(self._process)[1])
 
@@ -208,9 +256,9 @@ class _Worker:
         except (OSError, EOFError) as error:
             if expired.is_set():
                 raise failed(f"{path}: decoding took longer than {limit:g} s and was stopped") from error
-            code = self._process.wait()
-            took = time.monotonic() - began
-            raise failed(f"{path}: the decoder crashed after {took:.1f} s (exit code {code})") from error
+            reason = f"the decoder crashed after {time.monotonic() - began:.1f} s ({self._ending()})"
+            crashed = DecoderCrashed if failed is VideoError else failed
+            raise crashed(f"{path}: {reason}") from error
         except failed:
             complete = True
             raise
@@ -220,6 +268,13 @@ class _Worker:
                 self.kill()
         self.answered += 1
         return answer
+
+    def _ending(self) -> str:
+        """How the process ended; C++ aborts when it is refused memory."""
+        code = self._process.wait()
+        if code == -signal.SIGABRT and self._memory:
+            return f"exit code {code}; perhaps it needs more than the {self._memory} MiB that it may take"
+        return f"exit code {code}"
 
     def _exchange(self, request: dict[str, Any]) -> tuple[dict[str, Any], npt.NDArray[Any]]:
         to, back = _pipes(self._process)

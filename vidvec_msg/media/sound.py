@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vidvec_msg.media.files import file_problem
+
 Samples = npt.NDArray[np.float32]
 
 RATE = 16_000  # samples per second; what Whisper's feature extractor and all that descend from it expect
@@ -84,10 +86,8 @@ def read_sound(
     if first < 0 or (end is not None and end <= first):
         last = "end" if end is None else f"{end:g}"
         raise SoundError(f"{path}: segment {first:g}–{last} s is empty or begins before 0")
-    if not path.is_file():
-        raise SoundError(f"no such file: {path}")
-    if path.stat().st_size == 0:
-        raise SoundError(f"empty file: {path}")
+    if problem := file_problem(path):
+        raise SoundError(problem)
     try:
         samples = _from_nearest_seek(path, rate, first, end)
     except SoundError as error:
@@ -126,7 +126,7 @@ def _decoded(path: Path, rate: int, first: float, end: float | None, *, seek: bo
     ends before it."""
     import av
 
-    with av.open(str(path)) as container:
+    with av.open(str(path.absolute())) as container:
         if not container.streams.audio:
             kinds = sorted({stream.type for stream in container.streams}) or ["nothing"]
             raise NoSound(f"no sound stream (it holds {', '.join(kinds)})")

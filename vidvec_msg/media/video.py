@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -16,8 +17,10 @@ from typing import Any, Literal
 import numpy as np
 
 from vidvec_msg.formats.items import Pixels
+from vidvec_msg.media.files import file_problem
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.media.images import ImageError, check_pixels, shrink
+from vidvec_msg.media.pyav_reader import read_with_pyav, timetable_from_zero
 from vidvec_msg.media.timetable import Choice, Indices, Seconds, Timetable, VideoError, choose_frames
 
 __all__ = ["Frames", "VideoError", "frames_in_memory", "read_frames"]
@@ -27,7 +30,8 @@ logger = logging.getLogger(__name__)
 Reader = Literal["decord", "pyav", "memory"]
 Readers = Literal["auto", "decord", "pyav"]
 
-_WORTH_SEEKING = 5.0  # seconds; before that, decoding from the beginning costs less than a bad seek
+_PART = 1 << 26  # bytes of frames that decord gives at once, before they are made smaller
+_NO_SUBSTITUTES = 1e-9  # decord's share of frames that may be copies of a neighbour, silently; 0 means any
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ def frames_in_memory(
         raise VideoError(f"frames per second must be above 0, got {fps}")
     table = Timetable.at_constant_rate(len(checked), fps or policy.fps)
     choice = choose_frames(table, policy, start=start, end=end)
-    return _frames(checked[choice.indices], choice, table, policy, "memory")
+    return _frames(shrink(checked[choice.indices], policy.max_pixels), choice, table, "memory")
 
 
 def read_frames(
@@ -113,13 +117,12 @@ def read_frames(
         VideoError: the file is missing, empty, not a video, without pictures, broken, or shorter than
             ``start``.
     """
-    if not path.is_file():
-        raise VideoError(f"no such file: {path}")
-    if path.stat().st_size == 0:
-        raise VideoError(f"empty file: {path}")
+    if problem := file_problem(path):
+        raise VideoError(problem)
+    place = path.absolute()  # FFmpeg takes the "a:" of "a:b.mp4" for a protocol
     if reader != "pyav":
         try:
-            return _read_with_decord(path, policy, start, end)
+            return _read_with_decord(place, policy, start, end)
         except VideoError as error:
             raise VideoError(f"{path}: {error}") from error
         except Exception as error:  # decord raises whatever FFmpeg and C++ throw
@@ -127,14 +130,14 @@ def read_frames(
                 raise VideoError(f"{path}: decord cannot read it ({error})") from error
             logger.debug("%s: decord cannot read it (%s); PyAV's turn", path, error)
     try:
-        return _read_with_pyav(path, policy, start, end)
+        return _read_with_pyav(place, policy, start, end)
     except VideoError as error:
         raise VideoError(f"{path}: {error}") from error
 
 
-def _frames(pixels: Pixels, choice: Choice, table: Timetable, policy: FramePolicy, reader: Reader) -> Frames:
+def _frames(pixels: Pixels, choice: Choice, table: Timetable, reader: Reader) -> Frames:
     return Frames(
-        pixels=shrink(pixels, policy.max_pixels),
+        pixels=pixels,
         times=choice.times,
         indices=choice.indices,
         fps=table.fps,
@@ -144,32 +147,49 @@ def _frames(pixels: Pixels, choice: Choice, table: Timetable, policy: FramePolic
     )
 
 
-def _from_zero(starts: Seconds, end: float) -> tuple[Timetable, float]:
-    """The timetable, and the second on the container's clock that it calls 0.
-
-    A clock that starts late (MPEG-TS) is set back to 0; pictures that an edit list places before 0 stay
-    there, unseen.
-    """
-    origin = max(float(starts[0]), 0.0)
-    return Timetable(np.maximum.accumulate(starts) - origin, end - origin), origin
-
-
 # --- decord ---------------------------------------------------------------------------------------------
 
 
 def _read_with_decord(path: Path, policy: FramePolicy, start: float | None, end: float | None) -> Frames:
     decord = _decord()
-    reader = decord.VideoReader(str(path), ctx=decord.cpu(0), num_threads=1)
+    reader = decord.VideoReader(str(path), ctx=decord.cpu(0), num_threads=1, fault_tol=_NO_SUBSTITUTES)
     try:
-        spans = np.asarray(reader.get_frame_timestamp(range(len(reader))), dtype=np.float64)  # (frames, 2)
-        if len(spans) == 0 or not np.isfinite(spans).all():
-            raise RuntimeError("no usable timestamps")  # PyAV's turn
-        table, _ = _from_zero(spans[:, 0], float(spans[-1, 1]))
+        table = _decord_timetable(reader)
         choice = choose_frames(table, policy, start=start, end=end)
-        pixels = reader.get_batch(choice.indices.tolist()).asnumpy()
+        pixels = _decord_pixels(reader, choice.indices.tolist(), policy.max_pixels)
     finally:
         del reader  # decord has no close(); the last reference ends the decoder
-    return _frames(pixels, choice, table, policy, "decord")
+    return _frames(pixels, choice, table, "decord")
+
+
+def _decord_timetable(reader: Any) -> Timetable:
+    """When each frame is shown.
+
+    Raises:
+        RuntimeError: decord's seconds are not those of its frames; it is PyAV's turn.
+    """
+    spans = np.asarray(reader.get_frame_timestamp(range(len(reader))))  # float32 (frames, 2)
+    if len(spans) == 0 or not np.isfinite(spans).all():
+        raise RuntimeError("no usable timestamps")
+    if spans[0, 0] < 0:  # it then gives other frames than it is asked for
+        raise RuntimeError("an edit list hides its first frames")
+    rounding = float(np.spacing(spans[-1, 1]))
+    spans = spans.astype(np.float64)
+    table, _ = timetable_from_zero(spans[:, 0], float(spans[-1, 1] - spans[-1, 0]))
+    return replace(table, rounding=max(table.rounding, rounding))
+
+
+def _decord_pixels(reader: Any, indices: Sequence[int], max_pixels: int) -> Pixels:
+    """uint8 (frames, height, width, 3); large frames are made smaller before the next ones are read."""
+    first = reader.get_batch(indices[:1]).asnumpy()
+    small = shrink(first, max_pixels)
+    pixels = np.empty((len(indices), *small.shape[1:]), np.uint8)
+    pixels[:1] = small
+    several = max(_PART // first.nbytes, 1)
+    for begin in range(1, len(indices), several):
+        part = reader.get_batch(indices[begin : begin + several]).asnumpy()
+        pixels[begin : begin + several] = shrink(part, max_pixels)
+    return pixels
 
 
 @cache
@@ -199,90 +219,10 @@ def _read_with_pyav(path: Path, policy: FramePolicy, start: float | None, end: f
     import av
 
     try:
-        with av.open(str(path)) as container:
-            if not container.streams.video:
-                kinds = sorted({stream.type for stream in container.streams}) or ["nothing"]
-                raise VideoError(f"no video stream (it holds {', '.join(kinds)})")
-            table, origin = packet_timetable(container, container.streams.video[0])
-        choice = choose_frames(table, policy, start=start, end=end)
-        found = _pyav_pixels(path, table, choice, origin)
+        pixels, choice, table = read_with_pyav(path, policy, start, end)
+    except MemoryError:
+        raise
     except av.FFmpegError as error:
         reason = error.strerror or type(error).__name__
         raise VideoError(f"not a video, or broken beyond use ({reason})") from error
-    if not found:
-        raise VideoError("broken beyond use (no frame could be decoded)")
-    kept = np.isin(choice.indices, list(found))  # a truncated file gives what can be decoded
-    choice = Choice(choice.indices[kept], choice.times[kept], choice.duration)
-    pixels = np.stack([found[index] for index in choice.indices.tolist()])
-    return _frames(pixels, choice, table, policy, "pyav")
-
-
-def packet_timetable(container: Any, stream: Any) -> tuple[Timetable, float]:
-    """When each frame of a PyAV container's stream is shown, and the second on its clock that counts as 0.
-
-    Reads the packets without decoding them: exact times even where the header counts no frames (WebM).
-
-    Raises:
-        VideoError: there are no frames.
-    """
-    import av
-
-    shown: list[tuple[float, float]] = []
-    try:
-        for packet in container.demux(stream):
-            if packet.pts is not None and not packet.is_discard:
-                base = float(packet.time_base)
-                shown.append((packet.pts * base, (packet.duration or 0) * base))
-    except av.FFmpegError:
-        if not shown:  # a truncated file is used as far as it goes
-            raise
-    if not shown:
-        raise VideoError("holds no frames")
-    shown.sort()
-    starts = np.array([at for at, _ in shown])
-    rate = float(stream.average_rate or 0)
-    last = shown[-1][1] or (
-        1 / rate if rate else float(np.median(np.diff(starts))) if len(starts) > 1 else 0.0
-    )
-    return _from_zero(starts, float(starts[-1]) + last)
-
-
-def _pyav_pixels(path: Path, table: Timetable, choice: Choice, origin: float) -> dict[int, Pixels]:
-    """The chosen frames that can be decoded, by index: from the key frame before the first one, or, where a
-    container seeks badly (MPEG-TS), from the beginning."""
-    first = int(choice.indices[0])
-    seconds = float(table.starts[first]) + origin
-    if seconds - origin > _WORTH_SEEKING:
-        found = _decoded(path, table, choice, origin, seek=seconds)
-        if first in found:
-            return found
-    return _decoded(path, table, choice, origin, seek=None)
-
-
-def _decoded(
-    path: Path, table: Timetable, choice: Choice, origin: float, *, seek: float | None
-) -> dict[int, Pixels]:
-    import av
-
-    wanted = set(choice.indices.tolist())
-    found: dict[int, Pixels] = {}
-    with av.open(str(path)) as container:
-        stream = container.streams.video[0]
-        stream.thread_type = "AUTO"
-        base = float(stream.time_base)
-        if seek is not None:
-            container.seek(int(seek / base), stream=stream, backward=True)
-        try:
-            for frame in container.decode(stream):
-                if frame.pts is None:
-                    continue
-                index = int(np.searchsorted(table.starts, frame.pts * base - origin + 1e-6, side="right")) - 1
-                if index in wanted and index not in found:
-                    upright = np.rot90(frame.to_ndarray(format="rgb24"), k=round(frame.rotation / 90))
-                    found[index] = np.ascontiguousarray(upright)
-                if len(found) == len(wanted):
-                    break
-        except av.FFmpegError:
-            if not found:
-                raise
-    return found
+    return _frames(pixels, choice, table, "pyav")

@@ -1,9 +1,9 @@
 """The decoding process: reads requests, answers with frames, sound or facts, knows no torch and little else
 of the package.
 
-Run as ``python -m vidvec_msg.media.worker`` by :mod:`vidvec_msg.media.limits`, never by hand. A process of
-its own and not a multiprocessing child: it does not import the caller's script, it may be started inside
-DataLoader workers, and killing it disturbs nobody.
+Run as ``python -m vidvec_msg.media.worker MEMORY`` by :mod:`vidvec_msg.media.limits`, never by hand. A
+process of its own and not a multiprocessing child: it does not import the caller's script, it may be started
+inside DataLoader workers, and killing it disturbs nobody.
 
 On the wire, both ways: one line of JSON; an answer that says ``{"shape": …, "dtype": …}`` is followed by that
 array's bytes. Nothing is unpickled.
@@ -31,13 +31,29 @@ _GRACE = 10  # seconds past the limit after which the process ends itself, shoul
 
 
 def main() -> None:
-    """Answers requests until the parent closes the pipe."""
+    """Answers requests until the parent closes the pipe; the argument is the memory it may take, in MiB."""
+    limit_memory(int(sys.argv[1]))
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a codec library prints must not get between the answers
     if hasattr(signal, "SIGINT"):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     for line in sys.stdin.buffer:
         answer(json.loads(line), answers)
+
+
+def limit_memory(mebibytes: int) -> None:
+    """What this process asks for beyond that is refused by the system, where it can (Linux); 0 sets no limit.
+
+    RLIMIT_DATA and not RLIMIT_AS: the latter counts addresses that are only reserved, and those of every
+    thread's heap, of which a machine with many cores has gigabytes.
+    """
+    try:
+        import resource
+
+        if mebibytes:
+            resource.setrlimit(resource.RLIMIT_DATA, (mebibytes << 20, mebibytes << 20))
+    except (ImportError, ValueError, OSError):  # Windows; a lower limit that the user has set
+        return
 
 
 def answer(request: dict[str, Any], answers: BinaryIO) -> None:
@@ -52,10 +68,10 @@ def answer(request: dict[str, Any], answers: BinaryIO) -> None:
         header = {"error": str(error), "kind": type(error).__name__}
     except Exception as error:
         kind = SoundError if request["want"] == "sound" else VideoError
-        header = {
-            "error": f"{request['path']}: {type(error).__name__}: {error}",
-            "kind": kind.__name__,
-        }
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, MemoryError):
+            reason = f"decoding it takes more than {sys.argv[1]} MiB; fewer frames or max_pixels may help"
+        header = {"error": f"{request['path']}: {reason}", "kind": kind.__name__}
     answers.write(json.dumps(header).encode() + b"\n")
     if array.size:
         answers.write(np.ascontiguousarray(array).data.cast("B"))
@@ -68,12 +84,15 @@ def _decoded(request: dict[str, Any]) -> tuple[dict[str, Any], npt.NDArray[Any]]
     """The facts of what was asked for, as JSON holds them, and its array."""
     path = Path(request["path"])
     if request["want"] == "facts":
-        return asdict(read_facts(path, depth=request["depth"])), np.empty(0, np.uint8)
+        return asdict(read_facts(path, depth=request["depth"], reader=request["reader"])), np.empty(
+            0, np.uint8
+        )
     start, end = request["start"], request["end"]
     if request["want"] == "sound":
         sound = read_sound(path, rate=request["rate"], start=start, end=end)
         return {"rate": sound.rate, "duration": sound.duration, "silent": sound.silent}, sound.samples
-    frames = read_frames(path, FramePolicy(**request["policy"]), start=start, end=end)
+    policy, reader = FramePolicy(**request["policy"]), request["reader"]
+    frames = read_frames(path, policy, start=start, end=end, reader=reader)
     facts = {
         "times": frames.times.tolist(),
         "indices": frames.indices.tolist(),

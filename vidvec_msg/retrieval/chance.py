@@ -2,13 +2,15 @@
 
 For each query the candidates are put in an order drawn uniformly from all permutations; the expected value
 of each metric then depends only on the number of candidates N, the number of positives among them A (and
-their grades), all positives R, and the ranks that count K. All are exact (sums over ranks), none is
-simulated; a test compares every one with simulated permutations.
+their grades), all positives R, and the ranks that count K. All but one are exact (sums over ranks); a test
+compares every one with simulated permutations. The exception is median_rank: a median over queries of ranks
+with different distributions has no closed form, so its expectation is simulated (:data:`SIMULATED`).
 
 - A rank holds a positive with probability A / N, so everything linear in hits (hits, precision, recall,
   f1 at a fixed k, r-precision, dcg, ndcg, rbp) follows from the expectation of one rank.
 - No positive within the first r ranks: C(N - A, r) / C(N, r). That gives hit_rate and mrr.
 - map: given a positive at rank r, the r - 1 ranks before it hold (r - 1)(A - 1) / (N - 1) others on average.
+- mean_rank: the best of A positives among N is expected at (N + 1) / (A + 1).
 """
 
 from __future__ import annotations
@@ -19,6 +21,11 @@ import numpy as np
 
 from vidvec_msg.retrieval.metrics import Metric, PerQuery, parse_metrics
 from vidvec_msg.retrieval.ranking import GoldRanks, Ints
+
+SIMULATED = ("median_rank",)
+"""Metrics whose level of chance is an average over random rankings instead of a formula."""
+
+_SIMULATIONS = 1000  # random rankings of all queries: the median's mean is then steady to 1%, seeded
 
 
 def expected(gold: GoldRanks, names: Sequence[str], *, depth: int) -> dict[str, float]:
@@ -32,7 +39,10 @@ def expected(gold: GoldRanks, names: Sequence[str], *, depth: int) -> dict[str, 
     """
     if not len(gold):
         return dict.fromkeys(names, float("nan"))
-    return {m.name: float(_expected(gold, m, depth).mean()) for m in parse_metrics(names)}
+    return {
+        m.name: _simulated_median(gold) if m.name in SIMULATED else float(_expected(gold, m, depth).mean())
+        for m in parse_metrics(names)
+    }
 
 
 def best_rank_within(gold: GoldRanks, edges: Sequence[int]) -> PerQuery:
@@ -68,6 +78,8 @@ def _expected(gold: GoldRanks, metric: Metric, depth: int) -> PerQuery:
             return _reciprocal_rank(pool, among, seen)
         case "map":
             return _average_precision(pool, among, seen) / some
+        case "mean_rank":
+            return (gold.candidates + 1) / (among + 1)
         case "rbp":
             weights = metric.persistence ** np.arange(retrieved)
             gains = _per_query(gold, np.where(relevant & (gold.ranks > 0), gold.grades, 0.0))
@@ -80,6 +92,8 @@ def _discounted(
 ) -> PerQuery:
     """dcg and ndcg, with linear gains or Burges's 2^grade - 1."""
     linear = gold.grades.astype(np.float64)
+    if metric.kind == "ndcg_binary":
+        linear = np.ones_like(linear)
     gains = np.where(relevant, 2**linear - 1 if metric.kind.endswith("burges") else linear, 0.0)
     discounts = 1 / np.log2(np.arange(2, retrieved + 2))
     dcg = _per_query(gold, np.where(gold.ranks > 0, gains, 0.0)) / pool * _first(discounts, seen)
@@ -89,6 +103,28 @@ def _discounted(
     counted = slot < metric.k if metric.k else np.ones(len(slot), dtype=bool)
     ideal = _per_query(gold, np.where(counted, gains / np.log2(slot + 2), 0.0))
     return np.divide(dcg, ideal, out=np.zeros_like(dcg), where=ideal > 0)
+
+
+def _simulated_median(gold: GoldRanks, *, seed: int = 0) -> float:
+    """The mean, over seeded random rankings, of the median over queries of the best positive's rank."""
+    among = _per_query(gold, (gold.ranks > 0).astype(np.float64)).astype(np.int64)
+    kinds, kind = np.unique(np.stack([gold.candidates, among]), axis=1, return_inverse=True)
+    kind = kind.ravel()
+    reached = []  # per kind of query: the probability that the best rank is at most 1, 2, 3, …
+    for candidates, positives in kinds.T:
+        ranks = np.arange(1, candidates + 1)
+        misses = np.maximum(candidates - positives - ranks + 1, 0) / (candidates - ranks + 1)
+        reached.append(1 - np.cumprod(misses))
+    generator = np.random.default_rng(seed)
+    medians = np.empty(_SIMULATIONS)
+    drawn = np.empty(len(gold))
+    members = [np.flatnonzero(kind == place) for place in range(len(reached))]
+    for i in range(_SIMULATIONS):
+        for rows, share in zip(members, reached, strict=True):
+            # where no positive is a candidate, the share stays 0 and the rank is one past the last
+            drawn[rows] = np.searchsorted(share, generator.random(len(rows)), side="left") + 1
+        medians[i] = np.median(drawn)
+    return float(medians.mean())
 
 
 def _per_query(gold: GoldRanks, weights: np.ndarray) -> PerQuery:

@@ -16,13 +16,16 @@ Positions = npt.NDArray[np.int64]
 UNIT = 1e-2  # how far a norm may be from 1: float16 storage is off by 1e-3, vectors without a norm by more
 
 
-def unit_vectors(vectors: npt.NDArray[Any], dim: int, *, name: Callable[[int], str]) -> Vectors:
+def unit_vectors(
+    vectors: npt.NDArray[Any], dim: int, *, name: Callable[[int], str], in_place: bool = False
+) -> Vectors:
     """Checked and exactly normalised vectors.
 
     Args:
         vectors: (rows, dim), floating.
         dim: what the index has.
         name: row → what to call it in an error.
+        in_place: float32 vectors may be overwritten, which saves their memory once more.
 
     Returns:
         (rows, dim) float32, contiguous, each row of norm 1.
@@ -42,7 +45,8 @@ def unit_vectors(vectors: npt.NDArray[Any], dim: int, *, name: Callable[[int], s
         raise RefusedRequest(
             f"the vector of {name(row)} has {state}{more}; cosine search takes finite vectors of norm 1"
         )
-    unit: Vectors = rows / norms[:, None]
+    own = rows if in_place or rows.dtype != vectors.dtype else None
+    unit: Vectors = np.divide(rows, norms[:, None], out=own)
     return unit
 
 

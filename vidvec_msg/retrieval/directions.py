@@ -20,14 +20,23 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from vidvec_msg.errors import Failure, Problems, RefusedRequest
 from vidvec_msg.formats.relevance import reverse
 from vidvec_msg.formats.trec import WriteQuery
 from vidvec_msg.retrieval.chance import expected
-from vidvec_msg.retrieval.intervals import bootstrap_intervals
-from vidvec_msg.retrieval.metrics import DEFAULT_METRICS, PerQuery, means, parse_metrics, per_query
+from vidvec_msg.retrieval.intervals import Kind, bootstrap_intervals, refuse_other_kind
+from vidvec_msg.retrieval.metrics import (
+    DEFAULT_METRICS,
+    MEDIANS,
+    PerQuery,
+    means,
+    parse_metrics,
+    per_query,
+)
 from vidvec_msg.retrieval.ranking import Floats, Gold, GoldRanks, Ints, Scores, join, rank_blocks
+from vidvec_msg.retrieval.separation import ScoreCounts, Separation
 
 Pool = Literal["corpus", "split"]
 Unreachable = Literal["refuse", "keep"]
@@ -50,6 +59,9 @@ class Options:
         chance: expected values under a random ranking.
         seed: of the bootstrap.
         keep: results per query kept in memory for a report.
+        interval: "percentile", or "bca" (bias-corrected and accelerated).
+        details: keep the scores of positives and of the best wrong candidate, and the distributions of
+            positive and mismatched pairs; two more passes over the scores.
     """
 
     metrics: Sequence[str] = DEFAULT_METRICS
@@ -59,10 +71,13 @@ class Options:
     intervals: bool = True
     chance: bool = True
     seed: int = 0
-    keep: int = 5
+    keep: int = 10
+    interval: Kind = "percentile"
+    details: bool = False
 
     def __post_init__(self) -> None:
         parse_metrics(self.metrics)
+        refuse_other_kind(self.interval)
         if self.depth < 1:
             raise RefusedRequest(
                 f"depth is {self.depth}; it must be at least 1 rank (TREC's custom is 1000)."
@@ -106,6 +121,31 @@ class Score:
     chance: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What the scores say beyond the ranks.
+
+    Args:
+        gold_scores: ``(positives,)``, in the order of ``gold.ranks``; -inf for one that is no candidate.
+        best_wrong: ``(queries,)``, the best score of a candidate that is no positive; -inf if there is none.
+        separation: distributions of positive and mismatched pairs; None without pairs of both kinds.
+    """
+
+    gold_scores: Scores
+    best_wrong: Scores
+    separation: Separation | None
+
+    def gaps(self, gold: GoldRanks) -> Scores:
+        """Score of the best positive less that of the best wrong candidate, ``(queries,)``; above 0 where
+        the query's first rank is right. NaN where either is missing."""
+        best = np.full(len(gold), -np.inf, dtype=np.float32)
+        np.maximum.at(best, np.repeat(np.arange(len(gold)), gold.counts), self.gold_scores)
+        both = np.isfinite(best) & np.isfinite(self.best_wrong)
+        gaps = np.full(len(gold), np.nan, dtype=np.float32)
+        gaps[both] = best[both] - self.best_wrong[both]
+        return gaps
+
+
 @dataclass(frozen=True)
 class Direction:
     """One direction, scored.
@@ -122,6 +162,7 @@ class Direction:
         top: ``(queries, kept)`` positions in ``candidate_ids``, best first.
         top_scores: ``(queries, kept)``.
         groups: group name → value → {"queries": n, "small": n < 15, "metrics": {name: mean}}.
+        details: what :attr:`Options.details` asks for.
     """
 
     label: str
@@ -135,6 +176,7 @@ class Direction:
     top: Ints
     top_scores: Scores
     groups: dict[str, dict[str, Any]] = field(default_factory=dict)
+    details: Details | None = None
 
     @property
     def tied_queries(self) -> int:
@@ -178,6 +220,9 @@ class Direction:
             "warnings": self.warnings,
             "metrics": {name: asdict(score) for name, score in self.metrics.items()},
             "groups": self.groups,
+            "separation": None
+            if self.details is None or self.details.separation is None
+            else self.details.separation.to_dict(),
         }
 
 
@@ -309,7 +354,8 @@ def _score(
     _check_reachable(asked, candidates, qrels, options)
     chosen = queries.take(set(asked))
     gold = Gold.of(qrels, chosen.ids, candidates.ids)
-    ranks, top, top_scores = _rank(chosen, candidates, gold, options, write)
+    ranked = rank_all(chosen, candidates, gold, options, write)
+    ranks = ranked.gold
     values = per_query(ranks, options.metrics, depth=options.depth)
     return Direction(
         label=label,
@@ -319,9 +365,10 @@ def _score(
         unreachable=int(np.count_nonzero(ranks.ranks == 0)),
         gold=ranks,
         per_query=values,
-        metrics=_summary(ranks, values, options),
-        top=top,
-        top_scores=top_scores,
+        metrics=summary(ranks, values, options),
+        top=ranked.top,
+        top_scores=ranked.top_scores,
+        details=ranked.details,
     )
 
 
@@ -368,9 +415,34 @@ def _refuse_unknown(unknown: Sequence[str], what: str) -> None:
         )
 
 
-def _rank(
-    queries: Embedded, candidates: Embedded, gold: Gold, options: Options, write: WriteQuery | None
-) -> tuple[GoldRanks, Ints, Scores]:
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """All queries, ranked: see the fields of the same names of :class:`Direction`."""
+
+    gold: GoldRanks
+    top: Ints
+    top_scores: Scores
+    details: Details | None
+
+
+def rank_all(
+    queries: Embedded,
+    candidates: Embedded,
+    gold: Gold,
+    options: Options,
+    write: WriteQuery | None = None,
+    offset: npt.NDArray[np.float64] | None = None,
+) -> Ranked:
+    """Ranks the candidates for every query.
+
+    Args:
+        queries: in the order of ``gold``.
+        candidates: of all queries.
+        gold: the positives.
+        options: depth, exclude_self, keep and details are used.
+        write: receives every query's list, best first.
+        offset: ``(candidates,)``, added to the scores of a candidate.
+    """
     own = None
     if options.exclude_self:
         position = {identity: column for column, identity in enumerate(candidates.ids)}
@@ -379,9 +451,14 @@ def _rank(
     listed = min(options.depth, len(candidates.ids))
     depth = max(keep, listed) if write is not None else keep
     ranks: list[GoldRanks] = []
+    watcher = _Watcher(len(gold), gold.starts) if options.details else None
     top = np.zeros((len(queries.ids), keep), dtype=np.int64)
     top_scores = np.full((len(queries.ids), keep), -np.inf, dtype=np.float32)
-    for block in rank_blocks(queries.vectors, candidates.vectors, candidates.ids, gold, depth=depth, own=own):
+    blocks = rank_blocks(
+        queries.vectors, candidates.vectors, candidates.ids, gold, depth=depth, own=own, offset=offset,
+        watch=watcher,
+    )  # fmt: skip
+    for block in blocks:
         ranks.append(block.gold)
         rows = slice(block.first, block.first + len(block.top))
         top[rows], top_scores[rows] = block.top[:, :keep], block.top_scores[:, :keep]
@@ -390,12 +467,42 @@ def _rank(
                 real = np.isfinite(scores[:listed])  # -inf: the query itself, excluded
                 names = [candidates.ids[column] for column in columns[:listed][real]]
                 write(query, names, scores[:listed][real].tolist())
-    return join(ranks), top, top_scores
+    return Ranked(join(ranks), top, top_scores, None if watcher is None else watcher.details())
 
 
-def _summary(ranks: GoldRanks, values: dict[str, PerQuery], options: Options) -> dict[str, Score]:
+class _Watcher:
+    """Collects :class:`Details` from blocks of scores."""
+
+    def __init__(self, queries: int, starts: Ints) -> None:
+        self.starts = starts
+        self.gold_scores = np.full(int(starts[-1]), -np.inf, dtype=np.float32)
+        self.best_wrong = np.full(queries, -np.inf, dtype=np.float32)
+        self.counts = ScoreCounts()
+
+    def __call__(self, rows: slice, scores: Scores, gold: Gold) -> None:
+        if not scores.shape[1]:
+            return
+        self.counts.add(rows, scores, gold)
+        real = gold.columns >= 0
+        cells = np.repeat(np.arange(len(gold)), gold.counts)[real], gold.columns[real]
+        mine = scores[cells]  # (positives that are candidates,)
+        self.gold_scores[self.starts[rows.start] : self.starts[rows.stop]][real] = mine
+        scores[cells] = -np.inf
+        self.best_wrong[rows] = scores.max(axis=1)
+        scores[cells] = mine
+
+    def details(self) -> Details:
+        return Details(self.gold_scores, self.best_wrong, self.counts.separation())
+
+
+def summary(ranks: GoldRanks, values: dict[str, PerQuery], options: Options) -> dict[str, Score]:
+    """Means of the metrics with their intervals and levels of chance, as far as the options ask for them."""
     value = means(values)
-    ends = bootstrap_intervals(values, seed=options.seed) if options.intervals else {}
+    ends = (
+        bootstrap_intervals(values, seed=options.seed, kind=options.interval, medians=MEDIANS)
+        if options.intervals
+        else {}
+    )
     random = expected(ranks, options.metrics, depth=options.depth) if options.chance else {}
     summary = {}
     for name in values:

@@ -5,38 +5,50 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
-from urllib.parse import quote, unquote
 
-import numpy as np
-from tqdm import tqdm
-
-from vidvec_msg.embedders.check import check_vectors
-from vidvec_msg.embedders.contract import ROLES, Embedder, Prepares, Role, Tallies, Vectors
-from vidvec_msg.embedders.load import SHORT_FORMS, load_embedder
-from vidvec_msg.embedders.models import TINYWORLD
-from vidvec_msg.errors import Failure, ItemError, JobFailed, Problems, RefusedRequest, TooManyFailures
-from vidvec_msg.formats.collections import Side, load_side, missing_media
+from vidvec_msg.embedders.contract import ROLES, Embedder, EmbedderCard, Prepares, Role, Tallies
+from vidvec_msg.embedders.load import load_embedder
+from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures
+from vidvec_msg.formats.collections import Side, missing_media, open_side
+from vidvec_msg.formats.item_file import ItemFile
 from vidvec_msg.formats.items import Item, item_digest
 from vidvec_msg.formats.vectors import MANIFEST, VectorsFolder
+from vidvec_msg.media.limits import clips_read, readers_since
+from vidvec_msg.retrieval.disk_space import refuse_without_room
+from vidvec_msg.retrieval.encoding import encode_batch, items_per_call
+from vidvec_msg.retrieval.progress import progress as progress_of
 from vidvec_msg.retrieval.slices import adopt, bounds, discard, folder_of, parse_slice
+from vidvec_msg.retrieval.spec_paths import spec_from_anywhere
 from vidvec_msg.retrieval.writing import VectorsWriter, is_complete, writing
 from vidvec_msg.runs import digest_of, software_versions
 
 log = logging.getLogger(__name__)
 
+__all__ = [
+    "StoredType",
+    "allowed_failures",
+    "digest_of_items",
+    "embed",
+    "embed_items",
+    "encode_batch",
+    "items_per_call",
+    "refuse_bad_request",
+    "refuse_missing_media",
+    "spec_from_anywhere",
+    "write_vectors",
+]
+
 StoredType = Literal["float32", "float16"]
 SIDE_ROLES: dict[Side, Role] = {"corpus": "document", "queries": "query"}
-_TEXTS_PER_CALL, _MEDIA_PER_CALL = 1024, 32
 _SHOWN = 3  # failures that a message spells out
-_LISTED = 32  # ids of a batch that a message lists
 _HOPELESS = 256  # items; if the first ones all failed, hours more would not help
-_PATH_OPTIONS = ("adapter", "speech_model")  # of specs: options without which a model does not open
 
 
 def embed(
@@ -51,6 +63,8 @@ def embed(
     shard: str | None = None,
     dtype: StoredType = "float32",
     max_failures: float = 0,
+    engine: Literal["local", "ray"] = "local",
+    actors: int = 0,
 ) -> Path:
     """Embeds one side of a collection into a vectors folder; an interrupted run goes on where it stopped.
 
@@ -67,6 +81,10 @@ def embed(
             share the work; when all are there, the same command without it joins them.
         dtype: how vectors are stored; float16 halves the folder and rounds in the fourth digit.
         max_failures: items that may fail: a count, or a share of all items if below 1 (0.01 is 1%).
+        engine: "local": this process; "ray": a Ray cluster, the one of RAY_ADDRESS or else one on this
+            machine. The folder is the same, and either goes on where the other stopped.
+        actors: processes of the cluster that hold the model; 0: one for each of its GPUs, or one for each
+            machine if it has none.
 
     Returns:
         the vectors folder.
@@ -75,10 +93,12 @@ def embed(
         RefusedRequest: something is wrong with the request; nothing was written.
         TooManyFailures: the folder was written, with more failed items than allowed.
     """
-    items = load_side(collection, side)
+    items = open_side(collection, side)
     refuse_bad_request(
         items, batch_size=batch_size, shard_size=shard_size, dtype=dtype, max_failures=max_failures
     )
+    if actors < 0 or (actors and engine != "ray"):
+        raise RefusedRequest(f"--actors {actors}: a number of processes, 1 or more, of --engine ray")
     target = out
     if shard is not None:
         if (out / MANIFEST).is_file():
@@ -87,18 +107,21 @@ def embed(
         first, last = bounds(number, count, items=len(items), shard_size=shard_size)
         items, target = items[first:last], folder_of(out, number, count)
     refuse_missing_media(items, max_failures)  # before the embedder is loaded
-    embed_items(
-        items,
-        load_embedder(embedder),
-        role=SIDE_ROLES[side] if role == "auto" else role,
-        out=target,
-        batch_size=batch_size,
-        shard_size=shard_size,
-        dtype=dtype,
-        max_failures=max_failures,
-        side=side,
-        spec=embedder,
-    )
+    options: dict[str, Any] = {
+        "role": SIDE_ROLES[side] if role == "auto" else role,
+        "out": target,
+        "batch_size": batch_size,
+        "shard_size": shard_size,
+        "dtype": dtype,
+        "max_failures": max_failures,
+        "side": side,
+    }
+    if engine == "ray":
+        from vidvec_msg.retrieval.ray_engine import embed_on_cluster
+
+        embed_on_cluster(items, embedder, actors=actors, **options)
+    else:
+        embed_items(items, load_embedder(embedder), spec=embedder, **options)
     return out
 
 
@@ -154,152 +177,148 @@ def embed_items(
         items, batch_size=batch_size, shard_size=shard_size, dtype=dtype, max_failures=max_failures, role=role
     )
     missing = refuse_missing_media(items, max_failures)
+    size = batch_size or items_per_call(items)
+    told_before = str(embedder.tally) if isinstance(embedder, Tallies) else ""
+    read_before = clips_read()
+    folder = write_vectors(
+        items,
+        embedder.card,
+        lambda writer: _encoded_here(writer, items, embedder, role, missing, size, save_every),
+        missing=missing,
+        role=role,
+        out=out,
+        shard_size=shard_size,
+        dtype=dtype,
+        max_failures=max_failures,
+        shown=progress,
+        side=side,
+        spec=spec,
+    )
+    if isinstance(embedder, Tallies) and (told := str(embedder.tally)) != told_before:
+        log.info("%s was given so far: %s", embedder.card.name, told)
+    if by := readers_since(read_before):
+        log.info("%s", by)
+    return folder
+
+
+def write_vectors(
+    items: Sequence[Item],
+    card: EmbedderCard,
+    fill: Callable[[VectorsWriter], Iterator[None]],
+    *,
+    missing: Mapping[str, Failure],
+    role: Role,
+    out: Path,
+    shard_size: int,
+    dtype: StoredType,
+    max_failures: float,
+    shown: bool = True,
+    side: Side | None = None,
+    spec: str | None = None,
+) -> VectorsFolder:
+    """The part of :func:`embed_items` that does not depend on who encodes.
+
+    Args:
+        items: what to embed, checked.
+        card: of the embedder.
+        fill: adds to the writer whatever is missing of the items, and yields now and then.
+        missing: the items whose media file is missing, by id.
+        role, out, shard_size, dtype, max_failures, side, spec: see there.
+        shown: tells how far it is.
+
+    Raises:
+        RefusedRequest: ``out`` holds something else, or the disk has too little room.
+        TooManyFailures: more items failed than allowed.
+    """
     allowed = allowed_failures(max_failures, len(items))
-    batch_size = batch_size or items_per_call(items)
     request: dict[str, Any] = {
-        "fingerprint": embedder.card.fingerprint,
+        "fingerprint": card.fingerprint,
         "role": role,
         "side": side,
         "count": len(items),
         "items": digest_of_items(items, missing),
-        "dim": embedder.card.dim,
+        "dim": card.dim,
         "dtype": dtype,
         "shard_size": shard_size,
     }
     if is_complete(out, request):
         log.info("vectors folder %s is complete already: nothing to embed", out)
     else:
-        told_before = str(embedder.tally) if isinstance(embedder, Tallies) else ""
+        refuse_without_room(out, request)
         adopt(out, items, request, lambda part: digest_of_items(part, missing))
         with writing(out, request) as writer:
-            for batch in _batches(writer, items, batch_size, save_every, progress):
-                if isinstance(embedder, Prepares):
-                    coming = items[writer.done : writer.done + 2 * batch_size]  # of this call and the next
-                    embedder.prepare([item for item in coming if item.id not in missing])
-                writer.add(*_encoded(writer, batch, embedder, role, missing))
-                _give_up_if_hopeless(writer, items, allowed)
-            _give_up_if_hopeless(writer, items, allowed)  # an interrupted run may have ended there
+            if writer.processed:
+                log.info("going on after %d of %d items", writer.processed, len(items))
+            _filled(writer, fill, allowed, shown)
             manifest = {
-                "card": embedder.card.to_dict(),
+                "card": card.to_dict(),
                 "embedder": None if spec is None else spec_from_anywhere(spec),
                 "role": role,
                 "side": side,
                 "versions": software_versions(),
             }
             writer.finish(items, manifest)
-        if isinstance(embedder, Tallies) and (told := str(embedder.tally)) != told_before:
-            log.info("%s was given so far: %s", embedder.card.name, told)
     discard(out)
     return _opened(out, allowed)
 
 
-def _batches(
-    writer: VectorsWriter, items: Sequence[Item], batch_size: int, save_every: float, progress: bool
-) -> Iterator[Sequence[Item]]:
-    """Batches from where the writer stands to the last item, none across a shard's end; shows the bar."""
-    if writer.done:
-        log.info("going on after %d of %d items", writer.done, len(items))
-    saved = time.monotonic()
-    with tqdm(
-        total=len(items),
-        initial=writer.done,
-        desc=f"embed {writer.out.name}",
-        unit="item",
-        disable=not (progress and sys.stderr.isatty()),
-    ) as bar:
-        while writer.done < len(items):
-            before = writer.done
-            yield items[before : min(before + batch_size, writer.shard_end)]
-            bar.set_postfix(failed=writer.failed, refresh=False)
-            bar.update(writer.done - before)
-            if time.monotonic() - saved >= save_every:
-                writer.save()
-                saved = time.monotonic()
+def _filled(
+    writer: VectorsWriter, fill: Callable[[VectorsWriter], Iterator[None]], allowed: int, shown: bool
+) -> None:
+    """Lets an engine do its work, and watches it."""
+    count = writer.request["count"]
+    told = progress_of(f"embed {writer.out.name}", count, done=writer.processed, log=log)
+    with told if shown else nullcontext(lambda done, failed: None) as tell:
+        for _ in fill(writer):
+            tell(writer.processed, writer.failed)
+            _give_up_if_hopeless(writer, count, allowed)
+    _give_up_if_hopeless(writer, count, allowed)  # an interrupted run may have ended there
 
 
-def _encoded(
+def _encoded_here(
     writer: VectorsWriter,
-    batch: Sequence[Item],
+    items: Sequence[Item],
     embedder: Embedder,
     role: Role,
     missing: Mapping[str, Failure],
-) -> tuple[Vectors, list[str], list[Failure]]:
-    """What the writer takes of a batch; if the embedder stops the job, or the user, what is done is saved."""
-    try:
-        return encode_batch(batch, embedder, role=role, known=missing)
-    except BaseException:
-        writer.save()
-        raise
+    batch_size: int,
+    save_every: float,
+) -> Iterator[None]:
+    """Batches from where the writer stands to the last item, none across a shard's end; if the embedder stops
+    the job, or the user, what is done is saved."""
+    saved = time.monotonic()
+    while writer.done < len(items):
+        size = min(batch_size, writer.shard_end - writer.done)
+        try:
+            if isinstance(embedder, Prepares):
+                coming = tuple(items[writer.done : writer.done + 2 * batch_size])  # of this call and the next
+                embedder.prepare([item for item in coming if item.id not in missing])
+                batch = coming[:size]
+            else:
+                batch = tuple(items[writer.done : writer.done + size])
+            encoded = encode_batch(batch, embedder, role=role, known=missing)
+        except BaseException:
+            writer.save()
+            raise
+        writer.add(*encoded)
+        yield
+        if time.monotonic() - saved >= save_every:
+            writer.save()
+            saved = time.monotonic()
 
 
-def _give_up_if_hopeless(writer: VectorsWriter, items: Sequence[Item], allowed: int) -> None:
+def _give_up_if_hopeless(writer: VectorsWriter, count: int, allowed: int) -> None:
     """Ends a job without a single vector, which says that something is wrong with more than the items.
 
     Raises:
         TooManyFailures: nothing was kept, so that a later run tries again.
     """
-    nothing = writer.failed == writer.done
-    if nothing and (writer.done == len(items) or writer.done >= _HOPELESS > allowed):
+    done = writer.processed
+    if writer.failed == done and (done == count or done >= _HOPELESS > allowed):
+        reasons = _summary(writer.failures, done)
         writer.discard_work()
-        which = "all" if writer.done == len(items) else "the first"
-        raise TooManyFailures(
-            f"{which} {writer.done} items failed, nothing was written: {_summary(writer.failures)}"
-        )
-
-
-def encode_batch(
-    batch: Sequence[Item], embedder: Embedder, *, role: Role, known: Mapping[str, Failure] | None = None
-) -> tuple[Vectors, list[str], list[Failure]]:
-    """Encodes what can be encoded of a batch.
-
-    Args:
-        batch: the items.
-        embedder: makes the vectors; items that it names in an ItemError are left out and the rest is
-            encoded again.
-        role: "query" or "document".
-        known: items that have failed already, by id.
-
-    Returns:
-        vectors (rows, dim), the ids of the rows, and the failures; both in the order of the batch.
-
-    Raises:
-        RuntimeError: the embedder failed otherwise, or returned vectors that break the contract; the
-            message holds the ids of the batch.
-    """
-    failed = {item.id: known[item.id] for item in batch if known and item.id in known}
-    while rest := [item for item in batch if item.id not in failed]:
-        try:
-            vectors = check_vectors(embedder.encode(rest, role=role), rest, embedder.card)  # (rest, dim)
-        except ItemError as error:
-            named = {failure.item: failure for failure in error.failures}
-            strangers = named.keys() - {item.id for item in rest}
-            if strangers or not named:
-                raise RuntimeError(
-                    f"embedder {embedder.card.name!r} raised an ItemError that names "
-                    f"{sorted(strangers) or 'no item'}; it must name items of its batch: {_listed(rest)}"
-                ) from error
-            failed |= named
-        except (RefusedRequest, JobFailed):
-            raise  # says itself what to do: what to install, which endpoint does not answer
-        except Exception as error:
-            raise RuntimeError(
-                f"embedder {embedder.card.name!r} failed on the batch of items {_listed(rest)}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-        else:
-            break
-    else:
-        vectors = np.zeros((0, embedder.card.dim), dtype=np.float32)
-    return vectors, [item.id for item in rest], [failed[item.id] for item in batch if item.id in failed]
-
-
-def items_per_call(items: Sequence[Item]) -> int:
-    """The batch size that 0 stands for.
-
-    Texts by the thousand: an embedder that sorts them by length then pads little (tokens of every length from
-    10 to 500, 1,024 at a time: 2% padding; 32 at a time: 35%). Clips a few at a time, whose frames are large.
-    """
-    return _MEDIA_PER_CALL if any(item.modality != "text" for item in items) else _TEXTS_PER_CALL
+        which = "all" if done == count else "the first"
+        raise TooManyFailures(f"{which} {done} items failed, nothing was written: {reasons}")
 
 
 def refuse_bad_request(
@@ -319,7 +338,8 @@ def refuse_bad_request(
     problems = Problems("cannot embed")
     if not items:
         problems.add("there are no items; the collection's file is empty")
-    for name, times in Counter(item.id for item in items).items():
+    counted = Counter() if isinstance(items, ItemFile) else Counter(item.id for item in items)
+    for name, times in counted.items():  # of a file it is known since it was opened
         if times > 1:
             problems.add(f"id {name!r} stands {times} times; ids must be unique")
     if batch_size < 0:
@@ -355,40 +375,6 @@ def refuse_missing_media(items: Sequence[Item], max_failures: float) -> dict[str
     return {failure.item: failure for failure in missing}
 
 
-def spec_from_anywhere(spec: str) -> str:
-    """An embedder spec that also holds in another working folder: paths that exist become absolute, those
-    inside another form (``cascade:ocr:st:FOLDER``, ``clip:open_clip:MODEL/FILE``) and in options too."""
-    name, question, options = spec.partition("?")
-    pairs = [pair.partition("=") for pair in options.split("&")]
-    absolute = [
-        f"{key}{equals}{quote(_absolute(unquote(value))) if key in _PATH_OPTIONS else value}"
-        for key, equals, value in pairs
-    ]
-    return f"{_place_from_anywhere(name)}{question}{'&'.join(absolute)}"
-
-
-def _place_from_anywhere(name: str) -> str:
-    """A spec without its options, its path made absolute."""
-    form, colon, rest = name.partition(":")
-    if not name or name == TINYWORLD or form == "openai":  # names, also where a folder is called the same
-        return name
-    if Path(name).exists():
-        return _absolute(name)
-    if form == "cascade":
-        condition, second, inner = rest.partition(":")
-        return f"{form}{colon}{condition}{second}{_place_from_anywhere(inner)}"
-    if form == "open_clip" and not Path(rest).exists():
-        architecture, slash, weights = rest.partition("/")
-        return f"{form}{colon}{architecture}{slash}{_absolute(weights)}"
-    if form in SHORT_FORMS or form == "open_clip":
-        return f"{form}{colon}{_place_from_anywhere(rest)}"
-    return name
-
-
-def _absolute(path: str) -> str:
-    return str(Path(path).resolve()) if path and Path(path).exists() else path
-
-
 def allowed_failures(max_failures: float, items: int) -> int:
     """How many of ``items`` may fail: the count itself, or the share below 1, rounded down."""
     if max_failures >= 1:
@@ -408,25 +394,18 @@ def digest_of_items(items: Sequence[Item], missing: Mapping[str, Failure]) -> st
 def _opened(out: Path, allowed: int) -> VectorsFolder:
     """The folder, with one closing line; raises TooManyFailures if it holds more than allowed."""
     folder = VectorsFolder.open(out)
-    failures = folder.failures
-    rows, dim = len(folder.ids), folder.dim
-    log.info("%d vectors of %d dimensions in %s, %d items failed", rows, dim, out, len(failures))
-    if len(failures) > allowed:
+    rows, failed = folder.count, int(folder.manifest["failed"])
+    log.info("%d vectors of %d dimensions in %s, %d items failed", rows, folder.dim, out, failed)
+    if failed > allowed:
         raise TooManyFailures(
-            f"{len(failures)} of {len(failures) + rows} items failed and {allowed} may (max_failures); "
-            f"the others are in {out}, the reasons in {out / 'failures.jsonl'}: {_summary(failures)}. "
-            "To try the failed items again, remove the folder."
+            f"{failed} of {failed + rows} items failed and {allowed} may (max_failures); "
+            f"the others are in {out}, the reasons in {out / 'failures.jsonl'}: "
+            f"{_summary(folder.read_failures(), failed)}. To try the failed items again, remove the folder."
         )
     return folder
 
 
-def _summary(failures: Sequence[Failure]) -> str:
-    rest = len(failures) - _SHOWN
-    shown = "; ".join(f"{failure.item}: {failure.reason}" for failure in failures[:_SHOWN])
+def _summary(failures: Iterable[Failure], count: int) -> str:
+    rest = count - _SHOWN
+    shown = "; ".join(f"{failure.item}: {failure.reason}" for failure in islice(failures, _SHOWN))
     return f"{shown}; … and {rest} more" if rest > 0 else shown
-
-
-def _listed(items: Sequence[Item]) -> str:
-    rest = len(items) - _LISTED
-    shown = ", ".join(item.id for item in items[:_LISTED])
-    return f"{shown}, … and {rest} more" if rest > 0 else shown

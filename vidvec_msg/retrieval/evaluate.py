@@ -11,32 +11,37 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import yaml
 
 from vidvec_msg.errors import Problems, RefusedRequest, TooManyFailures
 from vidvec_msg.formats.collections import Collection
 from vidvec_msg.formats.items import Item
-from vidvec_msg.formats.relevance import Qrels, reverse
+from vidvec_msg.formats.relevance import Qrels
 from vidvec_msg.formats.trec import run_writer, write_trec_qrels
+from vidvec_msg.retrieval.chance import SIMULATED
+from vidvec_msg.retrieval.confusion import message_confusions, topic_confusion
 from vidvec_msg.retrieval.directions import (
-    Embedded,
     Evaluation,
     Options,
     Pool,
     Unreachable,
-    check_sides,
     evaluate_vectors,
     score_forward,
     score_reverse,
 )
-from vidvec_msg.retrieval.groups import add_groups, groups_of_queries
-from vidvec_msg.retrieval.metrics import DEFAULT_METRICS
+from vidvec_msg.retrieval.divergence import most_diverging
+from vidvec_msg.retrieval.dual_softmax import CHOSEN_BY, NOTE, corrected, refuse_shared_queries, task_of
+from vidvec_msg.retrieval.groups import add_groups, group_values
+from vidvec_msg.retrieval.intervals import Kind
+from vidvec_msg.retrieval.metrics import DEFAULT_METRICS, parse_metrics
+from vidvec_msg.retrieval.per_query import FILE as PER_QUERY
+from vidvec_msg.retrieval.per_query import write_per_query
+from vidvec_msg.retrieval.sides import Made, Sides, embed_sides, kind_of
+from vidvec_msg.retrieval.vector_cache import NONE, USER
 from vidvec_msg.runs import read_json, replacing, require_new, software_versions, write_json
 
 if TYPE_CHECKING:
-    from vidvec_msg.embedders.contract import Embedder, Role
-    from vidvec_msg.formats.vectors import VectorsFolder
+    from vidvec_msg.embedders.contract import Embedder
 
 __all__ = [
     "Evaluated",
@@ -67,6 +72,10 @@ def evaluate(
     max_failures: float = 0,
     seed: int = 0,
     pictures: bool = True,
+    interval: Kind = "percentile",
+    confusion: str = "topic",
+    dual_softmax: str | None = None,
+    cache: str = USER,
     json: bool = False,
 ) -> Path:
     """Measures an embedder on a collection in both directions, with intervals and the level of chance.
@@ -79,8 +88,9 @@ def evaluate(
         embedder: what makes the vectors: a folder, a YAML file, module:Class, or a short form (st:NAME).
         out: the evaluation folder to make.
         split: which qrels/SPLIT.tsv is used.
-        metrics: names as ranx writes them (recall@10, hit_rate@10, ndcg@10, mrr, map, ...); by default
-            recall and hit_rate at 1, 5 and 10, mrr, ndcg at 5 and 10, and map.
+        metrics: names as ranx writes them (recall@10, precision@5, map@100, mrr@10, ndcg@10, r-precision,
+            ...), ndcg_binary@10, mean_rank, median_rank; by default recall and hit_rate at 1, 5 and 10, mrr,
+            ndcg at 5 and 10, and map.
         pool: candidates of the forward direction: the whole "corpus", or only the documents that the "split"
             names. The reverse direction always ranks the queries that the split names.
         exclude_self: leave a candidate out for the query of the same id (where both sides share items).
@@ -90,6 +100,12 @@ def evaluate(
         max_failures: items that may fail: a count, or a share of all items if below 1 (0.01 is 1%).
         seed: of the bootstrap that gives the intervals.
         pictures: show frames of the clips in report.html (they are decoded once more).
+        interval: bootstrap interval: "percentile", or "bca" (bias-corrected and accelerated).
+        confusion: the group whose values make the confusion matrices, where items carry it.
+        dual_softmax: add a second set of numbers, with dual softmax, which sees all queries at once. The
+            temperatures are chosen on other queries, named here: a split of the collection, or FOLDER:SPLIT.
+        cache: vectors that were made before are taken from here, by content: "user" for the user's cache
+            folder, a folder, or "none".
         json: print report.json instead of the tables.
 
     Returns:
@@ -102,7 +118,7 @@ def evaluate(
     done = evaluate_collection(
         collection, embedder, out, split=split, metrics=metrics, pool=pool, exclude_self=exclude_self,
         unreachable=unreachable, depth=depth, batch_size=batch_size, max_failures=max_failures, seed=seed,
-        pictures=pictures,
+        pictures=pictures, interval=interval, confusion=confusion, dual_softmax=dual_softmax, cache=cache,
     )  # fmt: skip
     sys.stdout.write(
         dumps(done.report, ensure_ascii=False, indent=2) + "\n" if json else _tables(done.report)
@@ -164,10 +180,15 @@ def evaluate_collection(
     max_failures: float = 0,
     seed: int = 0,
     pictures: bool = True,
+    interval: Kind = "percentile",
+    confusion: str = "topic",
+    dual_softmax: str | None = None,
+    cache: str = NONE,
 ) -> Evaluated:
     """What :func:`evaluate` does, for programs: the same folder and arguments, and the numbers in hand.
 
-    It prints nothing, and leaves it to the caller to :meth:`~Evaluated.refuse_too_many_failures`.
+    It prints nothing, caches nothing unless told, and leaves it to the caller to
+    :meth:`~Evaluated.refuse_too_many_failures`.
 
     Raises:
         RefusedRequest: as there.
@@ -179,15 +200,17 @@ def evaluate_collection(
         "collection": str(collection), "embedder": embedder, "out": str(out), "split": split,
         "metrics": names, "pool": pool, "exclude_self": exclude_self, "unreachable": unreachable,
         "depth": depth, "batch_size": batch_size, "max_failures": max_failures, "seed": seed,
-        "pictures": pictures,
+        "pictures": pictures, "interval": interval, "confusion": confusion, "dual_softmax": dual_softmax,
+        "cache": cache,
     }  # fmt: skip
 
     # 1. everything that can be wrong, before a model is loaded
-    options = Options(names, depth, exclude_self, unreachable, seed=seed)
-    loaded = Collection.load(collection, split=split, unreachable=unreachable)
-    sides = _Sides.of(loaded, split, pool)
+    options = Options(names, depth, exclude_self, unreachable, seed=seed, interval=interval, details=True)
+    sides = Sides.of(Collection.load(collection, split=split, unreachable=unreachable), split, pool)
+    validation = None if dual_softmax is None else _validation_sides(dual_softmax, collection, sides, pool)
     items = [*sides.corpus, *sides.queries]
-    for side in (sides.corpus, sides.queries):
+    others = () if validation is None else (validation.corpus, validation.queries)
+    for side in (sides.corpus, sides.queries, *others):
         refuse_bad_request(
             side, batch_size=batch_size, shard_size=1, dtype="float32", max_failures=max_failures
         )
@@ -200,19 +223,33 @@ def evaluate_collection(
     began = time.perf_counter()
     model = load_embedder(embedder)
     _claim(out, settings)
-    made = _embed(sides, model, embedder, out / "vectors", batch_size)
+    made, made_validation = _embed(
+        sides, validation, model, embedder, out / "vectors", batch_size=batch_size, cache=cache
+    )
     embedded = time.perf_counter()
 
     # 3. numbers, and the lists they come from
     evaluation = _score(sides, made, options, pool, out)
 
     # 4. what people read
+    kept_out = ("out", "batch_size", "max_failures", "cache", "dual_softmax")
     report = {
         "format": FORMAT,
-        **{key: value for key, value in settings.items() if key not in ("out", "batch_size", "max_failures")},
+        **{key: value for key, value in settings.items() if key not in kept_out},
         "model": made.card,
+        "data": sides.identity(),
         "failed": {"corpus": len(made.corpus.failures), "queries": len(made.queries.failures)},
-        **evaluation.to_dict(),
+        "chance_simulated": [m.name for m in parse_metrics(names) if m.name in SIMULATED],
+        **_with_confusions(evaluation, sides, confusion),
+        "diverging": [pair.to_dict() for pair in most_diverging(evaluation, sides.qrels, sides.backwards)],
+        "dual_softmax": None
+        if validation is None or made_validation is None
+        else {
+            "note": NOTE,
+            "validation": dual_softmax,
+            "chosen_by": CHOSEN_BY,
+            **_dual_softmax(sides, made, validation, made_validation, options),
+        },
         "versions": software_versions(),
     }
     _write(out, report, evaluation, sides, with_pictures=pictures)
@@ -247,32 +284,29 @@ def read_report(folder: Path) -> dict[str, Any]:
 # --- 1. the request ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Sides:
-    """The items that take part, and who is right for whom."""
+def _validation_sides(named: str, collection: Path, test: Sides, pool: Pool) -> Sides:
+    """Where dual softmax chooses its temperatures.
 
-    corpus: tuple[Item, ...]
-    queries: tuple[Item, ...]
-    qrels: Qrels
+    Args:
+        named: a split of the collection, or FOLDER:SPLIT of another.
+        collection: that of the test.
+        test: what must not be among them.
+        pool: as of the test.
 
-    @classmethod
-    def of(cls, collection: Collection, split: str, pool: Pool) -> _Sides:
-        qrels = collection.qrels[split]
-        named = {document for judged in qrels.values() for document in judged}
-        corpus = (
-            tuple(d for d in collection.corpus if d.id in named) if pool == "split" else collection.corpus
+    Raises:
+        RefusedRequest: there is no such split, or it shares queries with the test.
+    """
+    folder, colon, split = named.rpartition(":")
+    place = Path(folder) if colon else collection
+    if not split:
+        raise RefusedRequest(
+            "dual_softmax names the queries on which its temperatures are chosen: a split of the collection, "
+            f"or FOLDER:SPLIT; given was {named!r}"
         )
-        queries = tuple(query for query in collection.queries if query.id in qrels)
-        if not any(grade > 0 for judged in qrels.values() for grade in judged.values()):
-            raise RefusedRequest(
-                f"split {split!r} of collection {collection.root}: no query has a positive (a score above "
-                "0), so there is nothing to measure"
-            )
-        return cls(corpus, queries, qrels)
-
-    @property
-    def backwards(self) -> Qrels:
-        return reverse(self.qrels)
+    sides = Sides.of(Collection.load(place, split=split), split, pool)
+    if place.resolve() == collection.resolve():
+        refuse_shared_queries(test.qrels, sides.qrels)
+    return sides
 
 
 def _refuse_other(out: Path, settings: Mapping[str, Any]) -> None:
@@ -280,12 +314,12 @@ def _refuse_other(out: Path, settings: Mapping[str, Any]) -> None:
     require_new(out, option="out", resumable="config.yaml")
     path = out / "config.yaml"
     # what these change is checked elsewhere or does not reach the numbers; the folder may have been moved
-    free = ("out", "collection", "batch_size", "max_failures", "pictures")
+    free = ("out", "collection", "batch_size", "max_failures", "pictures", "cache")
     if path.exists():
         before = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
         problems = Problems(f"out {out} holds another evaluation; give a new folder, or the same options")
         for key, value in settings.items():
-            if key not in free and before.get(key) != value:
+            if key not in free and key in before and before[key] != value:
                 problems.add(f"{key} was {before.get(key)!r} and is {value!r} now")
         problems.refuse_if_any()
 
@@ -302,56 +336,31 @@ def _claim(out: Path, settings: Mapping[str, Any]) -> None:
 # --- 2. vectors -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Made:
-    """Vectors of both sides, in the role that each direction asks for."""
+def _embed(
+    sides: Sides,
+    validation: Sides | None,
+    model: Embedder,
+    spec: str,
+    folder: Path,
+    *,
+    batch_size: int,
+    cache: str,
+) -> tuple[Made, Made | None]:
+    """Vectors of the sides, and of those on which dual softmax chooses its temperatures."""
+    from vidvec_msg.retrieval.vector_cache import cached
 
-    queries: Embedded
-    corpus: Embedded
-    queries_as_documents: Embedded
-    corpus_as_queries: Embedded
-    card: dict[str, Any]
-
-
-def _embed(sides: _Sides, embedder: Embedder, spec: str, folder: Path, batch_size: int) -> _Made:
-    """Embeds both sides; a second time in the other role if the embedder words roles differently."""
-
-    def vectors(items: Sequence[Item], role: Role, name: str) -> Embedded:
-        from vidvec_msg.retrieval.embed import embed_items
-
-        # failures are counted over everything at the end, when the report has been written
-        made: VectorsFolder = embed_items(
-            items,
-            embedder,
-            role=role,
-            out=folder / name,
-            batch_size=batch_size,
-            max_failures=len(items),
-            spec=spec,
-        )
-        return Embedded(list(made.ids), np.asarray(made.matrix()), list(made.failures))
-
-    corpus = vectors(sides.corpus, "document", "corpus")
-    queries = vectors(sides.queries, "query", "queries")
-    as_queries, as_documents = corpus, queries
-    if embedder.card.role_prompts:
-        asked = {d for d, judged in sides.backwards.items() if any(grade > 0 for grade in judged.values())}
-        as_queries = vectors(
-            [item for item in sides.corpus if item.id in asked], "query", "corpus_as_queries"
-        )
-        as_documents = vectors(sides.queries, "document", "queries_as_documents")
-    check_sides({"query": queries, "corpus": corpus})
-    check_sides({"corpus as query": as_queries, "query as document": as_documents})
-    card = {"name": embedder.card.name, "dim": embedder.card.dim, "base_model": embedder.card.base_model}
-    return _Made(
-        queries, corpus, as_documents, as_queries, {**card, "fingerprint": embedder.card.fingerprint}
-    )
+    # the two often share their corpus, which is then embedded once: with no other cache, one in memory
+    with cached(model, cache, spec=spec, within_the_run=validation is not None) as embedder:
+        made = embed_sides(sides, embedder, spec, folder, batch_size)
+        if validation is None:
+            return made, None
+        return made, embed_sides(validation, embedder, spec, folder / "validation", batch_size)
 
 
 # --- 3. numbers -------------------------------------------------------------------------------------
 
 
-def _score(sides: _Sides, made: _Made, options: Options, pool: Pool, out: Path) -> Evaluation:
+def _score(sides: Sides, made: Made, options: Options, pool: Pool, out: Path) -> Evaluation:
     tag = made.card["name"]
     left, right = kind_of(sides.queries), kind_of(sides.corpus)
     if left == right:  # "text → text" would not tell the directions apart
@@ -369,26 +378,62 @@ def _score(sides: _Sides, made: _Made, options: Options, pool: Pool, out: Path) 
             label=f"{right} → {left}",
             write=write,
         )
-    own = {item.id: item.groups for item in sides.queries}
-    others = {item.id: item.groups for item in sides.corpus}
-    forward = add_groups(forward, groups_of_queries(forward, own, others, sides.qrels))
-    backward = add_groups(backward, groups_of_queries(backward, others, own, sides.backwards))
-    return Evaluation(forward, backward)
+    of_queries, of_corpus = _groups(sides)
+    return Evaluation(add_groups(forward, of_queries), add_groups(backward, of_corpus))
 
 
-def kind_of(items: Sequence[Item]) -> str:
-    """What a side is made of, for labels: "video", or "video/text" for a mixed one, the commonest first."""
-    counts: dict[str, int] = {}
-    for item in items:
-        counts[item.modality] = counts.get(item.modality, 0) + 1
-    return "/".join(sorted(counts, key=lambda kind: -counts[kind]))
+def _groups(sides: Sides) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]]]:
+    """Groups of the queries of either direction: their own, and those that their positives share."""
+    own, others = sides.groups()
+    return (
+        group_values([item.id for item in sides.queries], own, others, sides.qrels),
+        group_values([item.id for item in sides.corpus], others, own, sides.backwards),
+    )
+
+
+def _with_confusions(evaluation: Evaluation, sides: Sides, key: str) -> dict[str, Any]:
+    """Both directions' parts of ``report.json``, with confusion matrices where items carry the group."""
+    parts = evaluation.to_dict()
+    own, others = sides.groups()
+    qrels, backwards = sides.qrels, sides.backwards
+    for name, direction, arguments in (
+        ("forward", evaluation.forward, (own, others, qrels, backwards)),
+        ("reverse", evaluation.reverse, (others, own, backwards, qrels)),
+    ):
+        topics = topic_confusion(direction, key, *arguments)
+        within = message_confusions(direction, key, *arguments, messages_ask=name == "forward")
+        parts[name]["confusion"] = (
+            None
+            if topics is None
+            else {"topics": topics.to_dict(), "within": [matrix.to_dict() for matrix in within]}
+        )
+    return parts
+
+
+def _dual_softmax(
+    sides: Sides, made: Made, validation: Sides, made_validation: Made, options: Options
+) -> dict[str, Any]:
+    """Both directions' numbers with dual softmax."""
+    forward, _ = corrected(
+        task_of(made.queries, made.corpus, sides.qrels),
+        task_of(made_validation.queries, made_validation.corpus, validation.qrels),
+        options,
+    )
+    backward, _ = corrected(
+        task_of(made.corpus_as_queries, made.queries_as_documents, sides.backwards),
+        task_of(
+            made_validation.corpus_as_queries, made_validation.queries_as_documents, validation.backwards
+        ),
+        options,
+    )
+    return {"forward": forward, "reverse": backward}
 
 
 # --- 4. the folder ----------------------------------------------------------------------------------
 
 
 def _write(
-    out: Path, report: Mapping[str, Any], evaluation: Evaluation, sides: _Sides, *, with_pictures: bool
+    out: Path, report: Mapping[str, Any], evaluation: Evaluation, sides: Sides, *, with_pictures: bool
 ) -> None:
     from vidvec_msg.retrieval.report import html_report
     from vidvec_msg.retrieval.tables import markdown_report
@@ -397,7 +442,7 @@ def _write(
     for name, direction in (("forward", evaluation.forward), ("reverse", evaluation.reverse)):
         qrels = {query: judged[name][query] for query in direction.query_ids}
         write_trec_qrels(out / "qrels" / f"{name}.trec", qrels)
-    write_per_query(out / "per_query.parquet", evaluation)
+    write_per_query(out / PER_QUERY, evaluation, sides.qrels, _groups(sides))
     for file, text in (
         ("report.md", markdown_report(report)),
         (
@@ -408,29 +453,6 @@ def _write(
         with replacing(out / file) as temporary:
             temporary.write_text(text, encoding="utf-8")
     write_json(out / "report.json", report)  # last: its presence means that the folder is complete
-
-
-def write_per_query(path: Path, evaluation: Evaluation) -> None:
-    """One row per direction and query: ``direction``, ``query``, ``positives``, ``best_rank`` (null if no
-    positive is among the candidates), ``tied``, and a column per metric.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    tables = []
-    for name, direction in (("forward", evaluation.forward), ("reverse", evaluation.reverse)):
-        best, counts = direction.gold.best, direction.gold.counts
-        columns = {
-            "direction": pa.array([name] * len(best), pa.string()),
-            "query": pa.array(direction.query_ids, pa.string()),
-            "positives": pa.array(counts, pa.int64()),
-            "best_rank": pa.array(best, pa.int64(), mask=best == 0),
-            "tied": pa.array(direction.gold.tied, pa.bool_()),
-        }
-        columns |= {metric: pa.array(values, pa.float64()) for metric, values in direction.per_query.items()}
-        tables.append(pa.table(columns))
-    with replacing(path) as temporary:
-        pq.write_table(pa.concat_tables(tables), temporary)
 
 
 def _tables(report: Mapping[str, Any]) -> str:

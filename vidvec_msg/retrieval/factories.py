@@ -1,19 +1,62 @@
-"""Which FAISS index for how many vectors: the written rule behind ``factory: auto``.
+"""Which FAISS index for how many vectors: the written rule behind ``factory: auto``. Needs no FAISS.
 
-Nothing here needs FAISS. Searching all vectors is exact, and fast enough up to :data:`FLAT`. A graph (HNSW)
-is the fastest above it and costs about 270 bytes a vector more. Above :data:`HNSW` its building time hurts,
-and inverted lists (IVF) take over, trained on a sample.
+In this order, the first that fits into the memory for the opened index:
+
+1. Flat, exact, while a query compares at most :data:`FLAT` numbers (vectors × dimensions).
+2. HNSW32,Flat up to :data:`HNSW` numbers: the fastest search, the slowest build.
+3. Inverted lists, IVF, with the vectors as they are (Flat) or in codes, the longest that fit: :data:`CODES`.
+
+Below :data:`FLAT` codes are scanned without lists. How far the lists are probed is measured after the build,
+by the recall target, not chosen here; a target that codes alone will not reach is told, with what would.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
-FLAT = 100_000  # vectors; at 384 dimensions 15 ms a query on one core, measured
-HNSW = 1_000_000  # vectors; building takes minutes on a few cores
+from vidvec_msg.errors import RefusedRequest
+
+FLAT = 100_000 * 384  # numbers compared per query; 15 ms on one core, measured
+HNSW = 1_000_000 * 384  # numbers; building takes minutes to an hour on a few cores
+GRAPH_BYTES = 273  # of HNSW32 per vector beside the vector: 64 links below, 1 above, its place
+LIST_BYTES = 8  # of an inverted list per vector beside the code: its position
 POINTS_PER_LIST = 39  # FAISS's own lower bound of training points per centroid (ClusteringParameters)
-_PROBED = 16  # one list in 16 is probed: a few per cent of the vectors are compared
+COARSE_GRAPH = 10_000_000  # vectors; from here on lists are found by a graph, as FAISS's guidelines have it
+REFINED = 4  # candidates per wanted result where a factory refines
+_PROBED = 16  # one list in 16 is probed until a measurement says otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A way to store vectors.
+
+    Args:
+        factory: FAISS's name; ``{m}`` stands for bytes of a product quantiser.
+        bytes_per_dim: of a code.
+        extra: bytes of a code beside those.
+        recall: recall@10 that the codes alone reach at best, measured; 1 for exact ones.
+    """
+
+    factory: str
+    bytes_per_dim: float
+    extra: int
+    recall: float
+
+    def size(self, dim: int) -> int:
+        """Bytes of a vector."""
+        return math.ceil(self.bytes_per_dim * dim) + self.extra
+
+
+# longest first
+CODES = (
+    Code("Flat", 4, 0, 1.0),
+    Code("SQ8", 1, 0, 0.98),
+    Code("RaBitQ4", 0.5, 20, 0.93),
+    Code("RaBitQ2", 0.25, 20, 0.85),
+    Code("RaBitQ", 0.125, 8, 0.6),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,23 +67,35 @@ class Plan:
         factory: FAISS factory string.
         reason: why this one, for the log and for ``index.json``.
         search_parameters: FAISS's names and values, such as "nprobe=64"; empty for none. They are stored
-            in the index, since FAISS's own default for IVF probes a single list.
+            in the index, since FAISS's own default for IVF probes a single list; a measurement after the
+            build replaces them.
+        truncate_dim: the index holds so many leading dimensions, normalised anew; 0: all.
     """
 
     factory: str
     reason: str
     search_parameters: str = ""
+    truncate_dim: int = 0
 
 
-def plan_index(factory: str, count: int) -> Plan:
+def plan_index(
+    factory: str, count: int, dim: int, *, memory: float = math.inf, recall: float = 0.95, allowed: str = ""
+) -> Plan:
     """Decides what to build.
 
     Args:
         factory: "auto", or a FAISS factory string.
         count: number of vectors.
+        dim: dimensions that the index holds.
+        memory: bytes that the opened index may take; only "auto" goes by it.
+        recall: recall@10 that is wanted.
+        allowed: where ``memory`` comes from, for the reason.
+
+    Raises:
+        RefusedRequest: "auto" finds nothing that fits into the memory.
     """
     if factory == "auto":
-        return _plan_by_size(count)
+        return _plan_automatically(count, dim, memory, recall, allowed or "the memory allowed")
     needed = training_points(factory)
     if count < needed:
         reason = f"{factory} wants {needed} vectors to be trained and there are {count}: exact search instead"
@@ -56,20 +111,71 @@ def training_points(factory: str) -> int:
     return POINTS_PER_LIST * max([0, *lists, *multi, *codes])
 
 
-def _plan_by_size(count: int) -> Plan:
-    if count <= FLAT:
-        return Plan("Flat", f"{count} vectors, at most {FLAT}: exact search is fast enough")
-    if count <= HNSW:
-        return Plan("HNSW32,Flat", f"{count} vectors, more than {FLAT}: a graph", "efSearch=128")
-    lists = _power_of_two(4 * count**0.5)  # FAISS's guidelines: 4 to 16 times the root of the count
-    factory = f"IVF{lists},Flat"
-    return Plan(factory, f"{count} vectors, more than {HNSW}: {lists} inverted lists", _probes(factory))
+def _plan_automatically(count: int, dim: int, memory: float, recall: float, allowed: str) -> Plan:
+    numbers = count * dim
+    if (numbers <= FLAT or recall == 1) and count * CODES[0].size(dim) <= memory:
+        why = "nothing else is exact" if numbers > FLAT else "exact search is fast enough"
+        return Plan("Flat", f"{count:,} vectors of {dim} dimensions: {why}")
+    if recall == 1:
+        raise RefusedRequest(
+            f"--recall 1 is exact search, and Flat takes {_gigabytes(count * CODES[0].size(dim))} of memory, "
+            f"more than {allowed}; give more --memory, or a lower --recall with --rescore float16."
+        )
+    if FLAT < numbers <= HNSW and count * (CODES[0].size(dim) + GRAPH_BYTES) <= memory:
+        return Plan(
+            "HNSW32,Flat",
+            f"{count:,} vectors of {dim} dimensions, too many to compare with all: a graph",
+            "efSearch=128",
+        )
+    lists = _lists(count) if numbers > FLAT else ""
+    for code in CODES:
+        if (size := count * (code.size(dim) + (LIST_BYTES if lists else 0))) <= memory:
+            factory = f"{lists},{code.factory}" if lists else code.factory
+            reason = f"{count:,} vectors of {dim} dimensions: {_why(lists, code, size, allowed)}"
+            if code.recall < recall:
+                reason += (
+                    f"; such codes alone reach about {code.recall:g} of recall@10, --rescore float16 more"
+                )
+            return Plan(factory, reason, _probes(factory))
+    raise RefusedRequest(
+        f"no index of {count:,} vectors of {dim} dimensions fits into {allowed}: the smallest, "
+        f"{CODES[-1].factory}, takes {_gigabytes(count * CODES[-1].size(dim))}; give more --memory, shorten "
+        "the vectors (--truncate_dim), or divide them among several indexes."
+    )
 
 
-def _power_of_two(number: float) -> int:
-    return 1 << max(int(number).bit_length() - 1, 0)
+def _why(lists: str, code: Code, size: int, allowed: str) -> str:
+    lead = (
+        f"{lists.removeprefix('IVF').partition('_')[0]} inverted lists"
+        if lists
+        else "few enough to compare all"
+    )
+    if code.factory == "Flat":
+        return lead
+    return f"{lead}, in codes, since longer ones exceed {allowed} (these take {_gigabytes(size)})"
+
+
+def _lists(count: int) -> str:
+    """FAISS's guidelines: 4 to 16 times the root of the count; where there are many, a graph finds them.
+
+    The lower end, rounded to the nearest power of two, keeps k-means to minutes on a CPU; the upper end
+    where a graph finds the lists.
+    """
+    graph = count >= COARSE_GRAPH
+    lists = 1 << round(math.log2((16 if graph else 4) * count**0.5))
+    while lists > 1 and lists * POINTS_PER_LIST > count:
+        lists //= 2
+    return f"IVF{lists}_HNSW32" if graph else f"IVF{lists}"
 
 
 def _probes(factory: str) -> str:
+    """Search parameters to begin with; FAISS's own probe one list, and refine only what is returned."""
     lists = re.search(r"IVF(\d+)", factory)
-    return f"nprobe={max(int(lists[1]) // _PROBED, 1)}" if lists else ""
+    found = [f"nprobe={max(int(lists[1]) // _PROBED, 1)}"] if lists else []
+    if re.search(r",(RFlat|Refine)", factory):
+        found.append(f"k_factor_rf={REFINED}")
+    return ",".join(found)
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:.3g} GB"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from vidvec_msg.retrieval.directions import Direction
+from vidvec_msg.retrieval.metrics import means
 from vidvec_msg.retrieval.ranking import Ints
 
 SMALL_GROUP = 15  # groups with fewer queries are marked: their means move by several points with one query
@@ -48,8 +49,18 @@ def groups_of_queries(
         others: item id → groups, on the candidates' side.
         qrels: in the direction's own sense.
     """
+    return group_values(direction.query_ids, own, others, qrels)
+
+
+def group_values(
+    ids: Iterable[str],
+    own: Mapping[str, Mapping[str, str]],
+    others: Mapping[str, Mapping[str, str]],
+    qrels: Mapping[str, Mapping[str, int]],
+) -> dict[str, dict[str, str]]:
+    """:func:`groups_of_queries` for any items of a side."""
     found: dict[str, dict[str, str]] = {}
-    for query in direction.query_ids:
+    for query in ids:
         shared: dict[str, set[str | None]] = {}
         positive = [others.get(d, {}) for d, grade in qrels.get(query, {}).items() if grade > 0]
         for key in {key for groups in positive for key in groups}:
@@ -65,5 +76,5 @@ def _group(direction: Direction, rows: Ints) -> dict[str, Any]:
     return {
         "queries": len(rows),
         "small": len(rows) < SMALL_GROUP,
-        "metrics": {name: float(values[rows].mean()) for name, values in direction.per_query.items()},
+        "metrics": means({name: values[rows] for name, values in direction.per_query.items()}),
     }

@@ -1,4 +1,4 @@
-"""Retrieval metrics per query, computed by ranx. The only home of ranx.
+"""Retrieval metrics per query, computed by ranx, and the ranks themselves. The only home of ranx.
 
 ranx asks for ids of documents and only compares them, so a document may just as well be called by its rank:
 the run is then 1, 2, 3, … for every query, and the qrels are the ranks of the positives. That way ranx's
@@ -8,6 +8,10 @@ out of reach.
 
 `recall@k` is the share of *all* positives within the first k; `hit_rate@k` says whether there is at least
 one. With 8 positives, recall@1 cannot exceed 1/8. A paper's "R@k" can mean either.
+
+Three of our own. `ndcg_binary` is ranx's ndcg with every positive worth 1, whatever its grade (`ndcg` takes
+the grades as gains). `mean_rank` and `median_rank` are the rank of the best-placed positive, the mean and the
+median over queries; a query without a positive among its candidates counts one rank past the last.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -35,9 +39,16 @@ DEFAULT_METRICS = (
 
 KINDS = (
     "hits", "hit_rate", "precision", "recall", "f1", "r-precision", "mrr", "map",
-    "dcg", "dcg_burges", "ndcg", "ndcg_burges", "rbp",
+    "dcg", "dcg_burges", "ndcg", "ndcg_burges", "rbp", "ndcg_binary", "mean_rank", "median_rank",
 )  # fmt: skip
-"""ranx's metrics, without bpref: it asks for judged non-relevant documents, which few collections have."""
+"""ranx's metrics, without bpref: it asks for judged non-relevant documents, which few collections have. The
+last three are ours."""
+
+RANKS = ("mean_rank", "median_rank")
+"""Metrics that are ranks: from 1, and the lower the better."""
+
+MEDIANS = ("median_rank",)
+"""Metrics whose mean over queries is a median."""
 
 _NAME = re.compile(r"(?P<kind>[a-z1_-]+?)(?:@(?P<k>[1-9]\d*)|\.(?P<p>\d+))?(?:-l(?P<level>[1-9]\d*))?")
 _CELLS = 1 << 22  # padded positives handed to ranx at once
@@ -85,6 +96,9 @@ def parse_metrics(names: Sequence[str]) -> tuple[Metric, ...]:
             problems.add(f"{name!r} is not a metric{did_you_mean(given, others)}")
             continue
         persistence = float(f"0.{match['p']}") if match["p"] else 0.0
+        if kind in RANKS and name != kind:
+            problems.add(f"{name!r}: {kind} is of the best positive wherever it stands, without @k and -lN")
+            continue
         parsed[name] = Metric(name, kind, int(match["k"] or 0), int(match["level"] or 1), persistence)
     if not names:
         problems.add("none was given")
@@ -107,8 +121,12 @@ def per_query(gold: GoldRanks, names: Sequence[str], *, depth: int) -> dict[str,
     """
     metrics = parse_metrics(names)
     values = {metric.name: np.zeros(len(gold), dtype=np.float64) for metric in metrics}
+    for metric in metrics:
+        if metric.kind in RANKS:
+            values[metric.name] = best_rank(gold)
+    metrics = tuple(metric for metric in metrics if metric.kind not in RANKS)
     retrieved = int(min(depth, gold.candidates.max(initial=0)))
-    if not len(gold) or not retrieved:
+    if not len(gold) or not retrieved or not metrics:
         return values
     kernels = _kernels(metric.kind for metric in metrics)
     ranked = np.zeros((retrieved, 2), dtype=np.float64)  # (ranks, id and score); ranx reads the id alone
@@ -117,14 +135,29 @@ def per_query(gold: GoldRanks, names: Sequence[str], *, depth: int) -> dict[str,
         run = _same_for_all(ranked, len(rows))
         for metric in metrics:
             k = metric.persistence if metric.kind == "rbp" else metric.k
+            judged = _binary(qrels, metric.level) if metric.kind == "ndcg_binary" else qrels
             with _one_at_a_time:
-                values[metric.name][rows] = kernels[metric.kind](qrels, run, k, metric.level)
+                values[metric.name][rows] = kernels[metric.kind](judged, run, k, metric.level)
     return values
 
 
-def means(values: dict[str, PerQuery]) -> dict[str, float]:
-    """The mean over queries of each metric; NaN without queries."""
-    return {name: float(array.mean()) if len(array) else float("nan") for name, array in values.items()}
+def best_rank(gold: GoldRanks) -> PerQuery:
+    """Rank of the best-placed positive, ``(queries,)``; one past the last where none is a candidate."""
+    best = gold.best
+    return np.where(best > 0, best, gold.candidates + 1).astype(np.float64)
+
+
+def means(values: Mapping[str, PerQuery]) -> dict[str, float]:
+    """The mean over queries of each metric, of :data:`MEDIANS` the median; NaN without queries."""
+    return {
+        name: float((np.median if name in MEDIANS else np.mean)(array)) if len(array) else float("nan")
+        for name, array in values.items()
+    }
+
+
+def lower_is_better(name: str) -> bool:
+    """Whether the smaller of two values of a metric is the better one."""
+    return name in RANKS
 
 
 def warm_up() -> None:
@@ -134,7 +167,7 @@ def warm_up() -> None:
 
 def _kernels(kinds: Iterable[str]) -> dict[str, Any]:
     """ranx's functions of (qrels, run, k, level) arrays, ready to run."""
-    missing = [kind for kind in kinds if kind not in _ready]
+    missing = [kind for kind in kinds if kind not in _ready and kind not in RANKS]
     if missing:
         with _explained_if_slow("preparing ranx's metrics (compiled once per installation, about 40 s)"):
             from ranx.metrics import metric_switch  # heavy (numba, pandas): loaded on use
@@ -142,10 +175,21 @@ def _kernels(kinds: Iterable[str]) -> dict[str, Any]:
             qrels = np.ones((1, 1, 2), dtype=np.float64)
             run = _same_for_all(np.ones((1, 2), dtype=np.float64), 1)
             for kind in missing:
+                kernel = metric_switch(kind.removesuffix("_binary"))
                 with _one_at_a_time:
-                    metric_switch(kind)(qrels, run, 0.5 if kind == "rbp" else 1, 1)
-                _ready[kind] = metric_switch(kind)
+                    kernel(qrels, run, 0.5 if kind == "rbp" else 1, 1)
+                _ready[kind] = kernel
     return _ready
+
+
+def _binary(qrels: npt.NDArray[np.float64], level: int) -> npt.NDArray[np.float64]:
+    """The same judgements, ``(queries, positives, id and grade)``, with gain 1 from ``level`` on.
+
+    The gain is written as ``level``, below which ranx's ndcg drops a judgement; the factor cancels.
+    """
+    judged = qrels.copy()
+    judged[:, :, 1] = np.where(qrels[:, :, 1] >= level, level, 0)
+    return judged
 
 
 def _same_for_all(ranked: npt.NDArray[np.float64], queries: int) -> npt.NDArray[np.float64]:

@@ -13,7 +13,7 @@ file. Columns are laid out in that order once, and "first column wins" is the wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,8 @@ Floats = npt.NDArray[np.floating]
 Scores = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Watch = Callable[[slice, Scores, "Gold"], None]
+"""Sees each block of scores: which queries, ``(queries, candidates)`` scores, positives as their columns."""
 
 _SCORE_BYTES = 96 << 20  # float32 scores of one block of queries
 _CHUNK_BYTES = 64 << 20  # float64 copy of one block of candidates
@@ -60,8 +62,8 @@ class Gold:
         position = {identity: column for column, identity in enumerate(candidate_ids)}
         starts, columns, grades = [0], [], []
         for query in query_ids:
-            judged = sorted(qrels.get(query, {}).items(), key=lambda pair: -pair[1])
-            kept = [(position.get(document, -1), grade) for document, grade in judged if grade > 0]
+            judged = best_first(qrels.get(query, {}))
+            kept = [(position.get(document, -1), grade) for document, grade in judged]
             columns += [column for column, _ in kept]
             grades += [grade for _, grade in kept]
             starts.append(len(columns))
@@ -135,6 +137,12 @@ class RankedBlock:
     top_scores: Scores
 
 
+def best_first(judged: Mapping[str, int]) -> list[tuple[str, int]]:
+    """A query's relevant documents and their grades, best grade first: the order of :class:`Gold`."""
+    relevant = [(document, grade) for document, grade in judged.items() if grade > 0]
+    return sorted(relevant, key=lambda pair: -pair[1])
+
+
 def tie_order(ids: Sequence[str]) -> Ints:
     """Positions that sort ids in descending order of their bytes in a TREC file, as equal scores are."""
     written = [trec_id(identity).encode() for identity in ids]
@@ -150,6 +158,8 @@ def rank_blocks(
     depth: int = 0,
     own: Ints | None = None,
     block: int | None = None,
+    offset: npt.NDArray[np.float64] | None = None,
+    watch: Watch | None = None,
 ) -> Iterator[RankedBlock]:
     """Ranks every candidate for every query, a block of queries at a time.
 
@@ -161,19 +171,23 @@ def rank_blocks(
         depth: how many of the best candidates to return per query; 0 for ranks of positives only.
         own: ``(queries,)``, the column that is the query itself and is left out for it; -1 for none.
         block: queries per block; by default as many as keep the scores within 96 MiB.
+        offset: ``(candidates,)``, added to every score of a candidate before it is rounded.
+        watch: sees the scores of each block before they are dropped; the cells of ``own`` are -inf.
     """
     order = tie_order(candidate_ids)
     count = len(order)
     block = block or max(1, _SCORE_BYTES // max(4 * count, 1))
     place = np.empty(count, dtype=np.int64)
     place[order] = np.arange(count)
-    chunks = _Chunks(candidates, order)
+    chunks = _Chunks(candidates, order, offset)
     for first in range(0, len(queries), block):
         rows = slice(first, min(first + block, len(queries)))
         scores = chunks.scores(queries[rows])  # (block, candidates), columns in tie order
         part = _slice_gold(gold, rows, place)
         hidden = None if own is None else np.where(own[rows] >= 0, place[own[rows]], -1)
         ranks = rank_scores(scores, part, own=hidden)
+        if watch is not None:
+            watch(rows, scores, part)
         top, top_scores = top_columns(scores, depth)
         yield RankedBlock(first, ranks, order[top], top_scores)
 
@@ -242,8 +256,11 @@ def join(blocks: Sequence[GoldRanks]) -> GoldRanks:
 class _Chunks:
     """Candidates in tie order, in float64, a chunk at a time; kept between calls while they are small."""
 
-    def __init__(self, candidates: Floats, order: Ints) -> None:
+    def __init__(
+        self, candidates: Floats, order: Ints, offset: npt.NDArray[np.float64] | None = None
+    ) -> None:
         self.candidates, self.order = candidates, order
+        self.offset = None if offset is None else offset[order]
         dim = max(candidates.shape[1], 1)
         self.size = max(1, _CHUNK_BYTES // (8 * dim))
         self.keep = 8 * candidates.size <= _KEPT_BYTES
@@ -254,7 +271,10 @@ class _Chunks:
         scores = np.empty((len(queries), len(self.order)), dtype=np.float32)
         for start in range(0, len(self.order), self.size):
             right = self._chunk(start)
-            scores[:, start : start + len(right)] = left @ right.T  # float64, rounded here
+            product = left @ right.T  # float64, rounded below
+            if self.offset is not None:
+                product += self.offset[start : start + len(right)]
+            scores[:, start : start + len(right)] = product
         return scores
 
     def _chunk(self, start: int) -> npt.NDArray[np.float64]:

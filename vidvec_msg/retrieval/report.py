@@ -1,262 +1,62 @@
-"""What people look at: the report of an evaluation as an HTML page that is one file.
-
-The parts of the page (:func:`metric_table`, :func:`comparison_table`, :func:`group_table`,
-:func:`rank_histogram`, :func:`query_sheet`, :func:`page`) are functions of their own, so that other
-reports are set from the same pieces. They return safe HTML; every text given to them is escaped.
-"""
+"""What people look at: the report of an evaluation as an HTML page that is one file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.relevance import Qrels, reverse
-from vidvec_msg.retrieval.directions import Direction, Evaluation, Score
+from vidvec_msg.retrieval.directions import Direction, Evaluation
 from vidvec_msg.retrieval.groups import SMALL_GROUP
-from vidvec_msg.retrieval.pictures import interval_bar, item_picture, rank_bins
-from vidvec_msg.retrieval.ranking import GoldRanks
-from vidvec_msg.retrieval.tables import HOW_TO_READ, counted, group_columns, interval_text, is_share, shown
+from vidvec_msg.retrieval.page_parts import (
+    Card,
+    Example,
+    Result,
+    Row,
+    Section,
+    chance_row,
+    columns,
+    comparison_table,
+    group_table,
+    heading,
+    histogram_key,
+    interval_key,
+    joined,
+    listed,
+    metric_table,
+    page,
+    query_sheet,
+    rank_histogram,
+)
+from vidvec_msg.retrieval.ranking import best_first
+from vidvec_msg.retrieval.report_sections import (
+    confusion_body,
+    diverging_body,
+    dual_softmax_body,
+    message_words,
+    separation_body,
+)
+from vidvec_msg.retrieval.tables import HOW_TO_READ, counted, group_columns
 
+__all__ = [
+    "Card", "Example", "Result", "Row", "Section", "chance_row", "choose_examples", "columns",
+    "comparison_table", "counts_text", "direction_head", "example", "examples", "group_table",
+    "histogram_key", "html_report", "interval_key", "joined", "metric_table", "page", "query_sheet",
+    "rank_histogram", "titled_histogram",
+]  # fmt: skip
+
+RESULTS = 5  # of a query, shown on the page
 EXAMPLES = 4  # best and as many worst queries a direction
-_GROUP_ROWS = 30  # values of a group shown on the page; report.json has all
-_WORDS = 400  # characters of a text shown on the page
 _LISTED = 200  # skipped queries named on the page
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One system in a comparison.
-
-    Args:
-        name: what the row is about.
-        scores: metric → score.
-        note: a second line in small print.
-        style: "marked" for the row to look at, "chance" for a row that is no system.
-    """
-
-    name: str
-    scores: Mapping[str, Score]
-    note: str = ""
-    style: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """An item on the page: its words, its picture (a data URI), or both."""
-
-    id: str
-    words: str = ""
-    picture: str | None = None
-
-    @classmethod
-    def of(cls, item: Item, *, with_picture: bool = True) -> Card:
-        """The card of an item; clips and images show their frames, others their words."""
-        words = item.full_text or (item.transcript or "" if item.modality != "text" else "")
-        words = words if len(words) <= _WORDS else words[: _WORDS - 1] + "…"
-        return cls(item.id, words, item_picture(item) if with_picture else None)
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A retrieved item.
-
-    Args:
-        card: the item.
-        rank: from 1.
-        score: its similarity to the query.
-        relevant: whether it is a positive.
-        far: it is not among the first ones and shown because it is the best positive.
-    """
-
-    card: Card
-    rank: int
-    score: float | None
-    relevant: bool
-    far: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A query and what was retrieved for it.
-
-    Args:
-        query: the query.
-        best_rank: rank of its best positive; 0 if none is among the candidates.
-        candidates: how many were ranked.
-        results: best first.
-    """
-
-    query: Card
-    best_rank: int
-    candidates: int
-    results: Sequence[Result]
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A section of a page.
-
-    Args:
-        title: its heading.
-        body: safe HTML, made by the functions here.
-        lead: a sentence below the heading.
-    """
-
-    title: str
-    body: Markup
-    lead: str = ""
-
-
-# --- the parts --------------------------------------------------------------------------------------
-
-
-def page(
-    title: str,
-    sections: Sequence[Section],
-    *,
-    eyebrow: str = "",
-    facts: Sequence[tuple[str, str]] = (),
-    footer: str = "",
-) -> str:
-    """A complete page that needs nothing from the network, in light and dark, for wide and narrow screens.
-
-    Args:
-        title: the heading.
-        sections: what the page says, in order.
-        eyebrow: a few words above the heading.
-        facts: name and value pairs below the heading.
-        footer: small print at the end.
-    """
-    template = _environment().get_template("report.html.jinja")
-    return template.render(title=title, sections=sections, eyebrow=eyebrow, facts=facts, footer=footer)
-
-
-def metric_table(scores: Mapping[str, Score]) -> Markup:
-    """The metrics of one system in one direction, one a row, with interval and chance."""
-    rows = []
-    for name, score in scores.items():
-        unit = is_share(name)
-        rows.append({
-            "name": name,
-            "value": shown(name, score.value),
-            "interval": interval_text(name, score),
-            "chance": shown(name, score.chance),
-            "bar": interval_bar(score.value, score.low, score.high, score.chance) if unit else Markup(""),
-        })  # fmt: skip
-    with_chance = any(score.chance is not None for score in scores.values())
-    with_intervals = any(score.low is not None for score in scores.values())
-    return _part("metric_table", rows, with_chance, with_intervals)
-
-
-def comparison_table(rows: Sequence[Row], metrics: Sequence[str], *, caption: str = "") -> Markup:
-    """Several systems in one direction, one a row, one metric a column, intervals below the values.
-
-    Args:
-        rows: the systems. A metric that a row lacks is shown as a dash.
-        metrics: the columns.
-        caption: a line below the table.
-    """
-    lines = []
-    for row in rows:
-        scores = {metric: row.scores.get(metric, Score(None)) for metric in metrics}
-        cells = [{"value": shown(m, s.value), "interval": interval_text(m, s)} for m, s in scores.items()]
-        lines.append({"name": row.name, "note": row.note, "style": row.style, "cells": cells})
-    return _part("comparison_table", lines, metrics, caption)
-
-
-def chance_row(scores: Mapping[str, Score], *, name: str = "chance") -> Row:
-    """The level of chance as a row of its own for :func:`comparison_table`."""
-    return Row(name, {metric: Score(score.chance) for metric, score in scores.items()}, style="chance")
-
-
-def group_table(key: str, groups: Mapping[str, Mapping[str, Any]], metrics: Sequence[str]) -> Markup:
-    """Means per value of a group; values with fewer than 15 queries carry a dagger.
-
-    Args:
-        key: name of the group, for example "topic".
-        groups: value → {"queries": n, "small": bool, "metrics": {name: mean}}, as in ``report.json``.
-        metrics: the columns.
-    """
-    largest = sorted(groups, key=lambda value: -int(groups[value]["queries"]))[:_GROUP_ROWS]
-    rows = [
-        {
-            "name": value,
-            "queries": group["queries"],
-            "small": group["small"],
-            "cells": [shown(metric, group["metrics"].get(metric)) for metric in metrics],
-        }
-        for value, group in groups.items()
-        if value in largest
-    ]
-    return _part("group_table", key, rows, metrics, len(groups) - len(rows))
-
-
-def rank_histogram(gold: GoldRanks) -> Markup:
-    """Queries by the rank of their best positive, with what a random ranking would give."""
-    bins = rank_bins(gold)
-    most = max([1e-9, *(bin.share for bin in bins), *(bin.by_chance or 0.0 for bin in bins)])
-    return _part("rank_histogram", bins, most)
-
-
-def query_sheet(examples: Sequence[Example]) -> Markup:
-    """Queries with what was retrieved for them; relevant results are marked."""
-    sheets = [
-        {
-            "query": example.query,
-            "verdict": f"rank {example.best_rank:,} of {example.candidates:,}"
-            if example.best_rank
-            else "no rank: it has no vector",
-            "results": [
-                {
-                    "id": result.card.id,
-                    "words": result.card.words,
-                    "picture": result.card.picture,
-                    "rank": f"{result.rank:,}",
-                    "score": "" if result.score is None else f"{result.score:.3f}",
-                    "relevant": result.relevant,
-                    "far": result.far,
-                }
-                for result in example.results
-            ],
-        }
-        for example in examples
-    ]
-    return _part("query_sheet", sheets)
-
-
-def columns(*bodies: Markup, narrow: bool = False) -> Markup:
-    """Bodies side by side where the screen is wide enough; more of them if they may be narrow."""
-    return _part("columns", bodies, narrow)
-
-
-def joined(*bodies: Markup) -> Markup:
-    """Bodies one below the other."""
-    return Markup("\n").join(bodies)
 
 
 def direction_head(direction: Direction) -> Markup:
     """Label, sizes and warnings of a direction."""
-    return _part("direction_head", direction.label, counts_text(direction), direction.warnings)
-
-
-def interval_key() -> Markup:
-    """The legend of the bars in :func:`metric_table`."""
-    return _part("interval_key")
-
-
-def histogram_key() -> Markup:
-    """The legend of :func:`rank_histogram`."""
-    return _part("histogram_key")
-
-
-# --- the page of an evaluation ----------------------------------------------------------------------
+    return heading(direction.label, counts_text(direction), direction.warnings)
 
 
 def html_report(
@@ -289,6 +89,7 @@ def html_report(
     if any(direction.groups for direction in both):
         lead = f"Means in percent. † fewer than {SMALL_GROUP} queries: each moves the mean by several points."
         sections.append(Section("By group", columns(*(_groups(direction) for direction in both)), lead))
+    sections += _more_sections(report, queries, items)
     for direction, sides, judged in (
         (evaluation.forward, items, qrels),
         (evaluation.reverse, items[::-1], reverse(qrels)),
@@ -314,6 +115,37 @@ def html_report(
     )
 
 
+def _more_sections(
+    report: Mapping[str, Any], queries: Sequence[Item], items: tuple[Mapping[str, Item], Mapping[str, Item]]
+) -> list[Section]:
+    """What there is of confusions, score distributions, diverging pairs and dual softmax."""
+    both = report["forward"], report["reverse"]
+    found = [
+        Section(
+            "What is taken for what",
+            confusion_body(both, message_words(queries)),
+            f"Items of one {report.get('confusion', 'group')} (row), and that of what came first for them "
+            "(column, by number); cells in queries, coloured by their share of the row.",
+        ),
+        Section(
+            "How scores separate",
+            separation_body(both),
+            "Share of pairs with a similarity up to the one below. The pairwise AUC is the chance that a "
+            "positive pair scores above a mismatched one; it says less than rank 1, which the hardest "
+            "mismatch decides.",
+        ),
+        Section(
+            "Found one way and not the other",
+            diverging_body(report, *items),
+            "Relevant pairs whose places in the two directions differ most.",
+        ),
+        Section(
+            "With dual softmax", dual_softmax_body(report), (report.get("dual_softmax") or {}).get("note", "")
+        ),
+    ]
+    return [section for section in found if section.body]
+
+
 def choose_examples(direction: Direction, count: int = EXAMPLES) -> tuple[list[int], list[int]]:
     """Rows of the queries that went best (surest first) and worst (furthest first); disjoint."""
     best = direction.gold.best
@@ -336,11 +168,11 @@ def example(
 ) -> Example:
     """A query of a direction with its first results, and its best positive if that is not among them."""
     query = direction.query_ids[row]
-    positive = [d for d, grade in sorted(qrels[query].items(), key=lambda pair: -pair[1]) if grade > 0]
+    positive = [document for document, _ in best_first(qrels[query])]
     ranks = direction.gold.ranks[direction.gold.starts[row] : direction.gold.starts[row + 1]]  # as `positive`
     results = []
     for rank, (column, score) in enumerate(
-        zip(direction.top[row], direction.top_scores[row], strict=True), start=1
+        zip(direction.top[row, :RESULTS], direction.top_scores[row, :RESULTS], strict=True), start=1
     ):
         if np.isfinite(score):
             identity = direction.candidate_ids[column]
@@ -375,8 +207,7 @@ def _numbers(direction: Direction) -> Markup:
         rest = len(direction.skipped) - len(lines)
         lines += [f"and {rest:,} more, in report.json"] if rest else []
         parts.append(
-            _part(
-                "listed",
+            listed(
                 f"{counted(len(direction.skipped), 'judged query', 'judged queries')} not in the means",
                 lines,
             )
@@ -386,13 +217,13 @@ def _numbers(direction: Direction) -> Markup:
 
 def titled_histogram(title: str, direction: Direction) -> Markup:
     """:func:`rank_histogram` below a title."""
-    return joined(_part("direction_head", title, "", []), rank_histogram(direction.gold))
+    return joined(heading(title), rank_histogram(direction.gold))
 
 
 def _groups(direction: Direction) -> Markup:
     metrics = group_columns(direction.metrics)
     tables = [group_table(key, groups, metrics) for key, groups in direction.groups.items()]
-    return joined(_part("direction_head", direction.label, "", []), *tables)
+    return joined(heading(direction.label), *tables)
 
 
 def examples(
@@ -406,30 +237,11 @@ def examples(
     """The queries that went best and worst, with what was retrieved for them; empty if there are none."""
     best, worst = choose_examples(direction)
     parts = []
-    for heading, rows in (("best", best), ("worst", worst)):
+    for title, rows in (("best", best), ("worst", worst)):
         if rows:
             shown_rows = [
                 example(direction, row, queries, candidates, qrels, with_pictures=with_pictures)
                 for row in rows
             ]
-            parts += [Markup("<h4>{}</h4>").format(heading), query_sheet(shown_rows)]
+            parts += [Markup("<h4>{}</h4>").format(title), query_sheet(shown_rows)]
     return joined(*parts)
-
-
-# --- below ------------------------------------------------------------------------------------------
-
-
-@lru_cache
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("vidvec_msg.retrieval"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
-def _part(macro: str, *arguments: Any) -> Markup:
-    module: Any = _environment().get_template("parts.html.jinja").module
-    return Markup(getattr(module, macro)(*arguments))

@@ -9,14 +9,14 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.vectors import MANIFEST, VectorsFolder
-from vidvec_msg.retrieval.writing import WORK, Stretch, refuse_other_request
+from vidvec_msg.retrieval.writing import WORK, Record, refuse_other_request, shard_name
 from vidvec_msg.runs import read_json, write_json
 
 SLICES = "slices"
@@ -108,7 +108,7 @@ def adopt(
     shutil.rmtree(work, ignore_errors=True)  # of a kill during what follows
     work.mkdir(parents=True)
     for first, folder in whole:
-        _take(folder, items, first, request["shard_size"], work)
+        _take(folder, first, request["shard_size"], work)
     write_json(work / "request.json", dict(request))  # last: without it nothing here counts
 
 
@@ -117,24 +117,17 @@ def discard(out: Path) -> None:
     shutil.rmtree(out / SLICES, ignore_errors=True)
 
 
-def _take(folder: VectorsFolder, items: Sequence[Item], first: int, size: int, work: Path) -> None:
+def _take(folder: VectorsFolder, first: int, size: int, work: Path) -> None:
     """Links a slice's shards into the unfinished work of the whole, each with what the writer records."""
-    ids, failures = set(folder.ids), {failure.item: failure for failure in folder.failures}
-    for number, shard in enumerate(folder.files):
+    failures = folder.read_failures()
+    stop = first + folder.count + folder.manifest["failed"]
+    for number, (shard, ids) in enumerate(zip(folder.files, folder.ids_by_shard(), strict=True)):
         begin = first + number * size
-        part = items[begin : min(begin + size, first + len(ids) + len(failures))]
-        name = f"shard-{begin // size:05d}"
-        target = work / f"{name}.npy"
+        end = min(begin + size, stop)
+        target = work / f"{shard_name(begin // size)}.npy"
         try:
             os.link(folder.path / shard.file, target)
         except OSError:  # a file system without links
             shutil.copyfile(folder.path / shard.file, target)
-        stretch = Stretch(
-            begin,
-            begin + len(part),
-            tuple(item.id for item in part if item.id in ids),
-            tuple(failures[item.id] for item in part if item.id in failures),
-            target.name,
-            shard.sha256,
-        )
-        write_json(target.with_suffix(".json"), asdict(stretch))
+        failed = islice(failures, end - begin - shard.rows)  # in item order, as the shards are
+        Record(begin, end, tuple(ids), tuple(failed), target.name, shard.sha256).write(work)

@@ -7,7 +7,7 @@ from typing import Any
 
 from vidvec_msg.retrieval.directions import Score
 from vidvec_msg.retrieval.groups import SMALL_GROUP
-from vidvec_msg.retrieval.metrics import parse_metrics
+from vidvec_msg.retrieval.metrics import RANKS, parse_metrics
 
 # of these, the first three that were asked for
 _GROUP_COLUMNS = (
@@ -58,7 +58,14 @@ def markdown_tables(report: Mapping[str, Any]) -> str:
             )
             lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
+        if found := part.get("separation"):
+            lines += [
+                f"Pairwise AUC {found['auc']:.3f} ({found['positives']:,} positive pairs, "
+                f"{found['mismatched']:,} mismatched).",
+                "",
+            ]
         lines += _markdown_groups(part)
+    lines += _markdown_dual_softmax(report)
     return "\n".join(lines)
 
 
@@ -90,9 +97,12 @@ def terminal_tables(report: Mapping[str, Any]) -> str:
 
 
 def shown(metric: str, value: float | None) -> str:
-    """A value as people read it: percent with one decimal; counts and gains as they are; a dash for none."""
+    """A value as people read it: percent with one decimal; ranks with one; counts and gains as they are; a
+    dash for none."""
     if value is None:
         return "–"
+    if metric in RANKS:
+        return f"{value:,.1f}"
     return f"{100 * value:.1f}" if is_share(metric) else f"{value:.3f}"
 
 
@@ -104,8 +114,8 @@ def interval_text(metric: str, score: Score) -> str:
 
 
 def is_share(metric: str) -> bool:
-    """Whether a metric lies between 0 and 1 (all but hits, undivided gains, graded rbp)."""
-    return parse_metrics([metric])[0].kind not in ("hits", "dcg", "dcg_burges", "rbp")
+    """Whether a metric lies between 0 and 1 (all but hits, undivided gains, graded rbp, ranks)."""
+    return parse_metrics([metric])[0].kind not in ("hits", "dcg", "dcg_burges", "rbp", *RANKS)
 
 
 def _scores(part: Mapping[str, Any]) -> dict[str, Score]:
@@ -138,6 +148,32 @@ def _markdown_groups(part: Mapping[str, Any]) -> list[str]:
         lines.append("")
     if part["groups"]:
         lines += [f"† fewer than {SMALL_GROUP} queries", ""]
+    return lines
+
+
+def _markdown_dual_softmax(report: Mapping[str, Any]) -> list[str]:
+    found = report.get("dual_softmax")
+    if not found:
+        return []
+    lines = ["## With dual softmax", "", found["note"], ""]
+    for name in ("forward", "reverse"):
+        part = found[name]
+        lines += [
+            f"{report[name]['label']}: temperature {part['temperature']:g}, chosen by {found['chosen_by']} "
+            f"on {part['validation_queries']:,} queries of {found['validation']}.",
+            "",
+            "| metric | with dual softmax | 95% interval | raw |",
+            "| --- | ---: | ---: | ---: |",
+        ]
+        raw = _scores(report[name])
+        for metric, score in _scores(part).items():
+            cells = (
+                shown(metric, score.value),
+                interval_text(metric, score),
+                shown(metric, raw[metric].value),
+            )
+            lines.append(f"| {metric} | {' | '.join(cells)} |")
+        lines.append("")
     return lines
 
 

@@ -3,7 +3,7 @@
 All unfinished work lies in ``OUT/.work``. A *stretch* is a run of consecutive items that are done: one
 ``.npy`` with their rows and one ``.json`` with their ids and failures, which is written second and makes
 the stretch count. Stretches that fill a shard are joined into it. Only when the last item is done do the
-files move up into ``OUT``, the manifest last.
+files move up into ``OUT``, the manifest last. Memory holds one shard, and a few numbers of each other one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from filelock import FileLock, Timeout
 
-from vidvec_msg.errors import Failure, RefusedRequest
+from vidvec_msg.errors import Failure, JobFailed, RefusedRequest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.vectors import FAILURES, IDS, MANIFEST
-from vidvec_msg.runs import digest_of, file_digest, read_json, replacing, require_new, write_json
+from vidvec_msg.retrieval.disk_space import free_bytes, in_words
+from vidvec_msg.runs import (
+    digest_of,
+    file_digest,
+    only_writer,
+    read_json,
+    replacing,
+    require_new,
+    write_json,
+)
 
 WORK = ".work"
 SNIPPET = 200  # characters of an item's text that ids.parquet keeps, enough to recognise it in a result list
@@ -40,8 +48,8 @@ _NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """Consecutive items that are done.
+class Record:
+    """Consecutive items that are done, as the ``.json`` holds them.
 
     Args:
         first: position of the first item.
@@ -58,6 +66,64 @@ class Stretch:
     failures: tuple[Failure, ...]
     file: str
     sha256: str
+
+    @classmethod
+    def read(cls, path: Path) -> Record:
+        """The record in a file."""
+        content = json.loads(path.read_text(encoding="utf-8"))
+        content["ids"] = tuple(content["ids"])
+        content["failures"] = tuple(Failure(**failure) for failure in content["failures"])
+        return cls(**content)
+
+    def write(self, work: Path) -> None:
+        """Makes the stretch count: after its rows, and before anything relies on it."""
+        path = (work / self.file).with_suffix(".json")
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(asdict(self), ensure_ascii=False), encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What memory keeps of a :class:`Record`: its ids and failures are read again when they are needed.
+
+    Args:
+        first: position of the first item.
+        stop: position after the last item.
+        rows: how many have a vector.
+        file: name of the ``.npy`` file.
+        sha256: of that file.
+    """
+
+    first: int
+    stop: int
+    rows: int
+    file: str
+    sha256: str
+
+    @classmethod
+    def of(cls, record: Record) -> Stretch:
+        """Without the ids."""
+        return cls(record.first, record.stop, len(record.ids), record.file, record.sha256)
+
+    @property
+    def failed(self) -> int:
+        """How many have none."""
+        return self.stop - self.first - self.rows
+
+    @property
+    def is_shard(self) -> bool:
+        """Whether it is a whole one."""
+        return self.file.startswith("shard-")
+
+
+def joined(rows: Sequence[npt.NDArray[Any]], dim: int, dtype: str) -> npt.NDArray[Any]:
+    """The batches of a stretch as one matrix, (rows, dim), also where no item has a vector."""
+    return np.concatenate([np.zeros((0, dim), dtype=dtype), *rows])
+
+
+def shard_name(number: int) -> str:
+    """Of a shard's files, without their endings; the first number is 0."""
+    return f"shard-{number:05d}"
 
 
 class VectorsWriter:
@@ -77,6 +143,7 @@ class VectorsWriter:
         self._shard_size: int = self.request["shard_size"]
         self._shards: list[Stretch] = []  # full shards
         self._parts: list[Stretch] = []  # saved stretches of the shard being filled
+        self._ahead: dict[int, Stretch] = {}  # saved ones that come later, by their first position
         self._rows: list[npt.NDArray[Any]] = []  # not saved yet, as are the next two
         self._ids: list[str] = []
         self._failures: list[Failure] = []
@@ -89,16 +156,23 @@ class VectorsWriter:
         return min(self.done - self.done % self._shard_size + self._shard_size, self._count)
 
     @property
-    def failures(self) -> list[Failure]:
+    def failures(self) -> Iterator[Failure]:
         """Everything that failed so far, in the order of the items."""
-        saved = [failure for stretch in (*self._shards, *self._parts) for failure in stretch.failures]
-        return saved + self._failures
+        for stretch in (*self._shards, *self._parts):
+            if stretch.failed:
+                yield from self._record(stretch).failures
+        yield from self._failures
+
+    @property
+    def processed(self) -> int:
+        """How many items are done, those of shards that come later included."""
+        return self.done + sum(stretch.stop - stretch.first for stretch in self._ahead.values())
 
     @property
     def failed(self) -> int:
-        """How many items failed so far."""
-        saved = sum(len(stretch.failures) for stretch in (*self._shards, *self._parts))
-        return saved + len(self._failures)
+        """How many of those failed."""
+        saved = (*self._shards, *self._parts, *self._ahead.values())
+        return sum(stretch.failed for stretch in saved) + len(self._failures)
 
     def add(self, vectors: npt.NDArray[Any], ids: Sequence[str], failures: Sequence[Failure]) -> None:
         """Takes the next items, none beyond :attr:`shard_end`; a full shard is saved at once.
@@ -116,6 +190,7 @@ class VectorsWriter:
         self.done = stop
         if full:
             self._seal()
+            self._take_up()
 
     def save(self) -> None:
         """Saves what was added since the last time, so that a kill does not cost it."""
@@ -125,15 +200,44 @@ class VectorsWriter:
 
     def resume(self) -> None:
         """Takes up the stretches that an interrupted run left; torn or altered ones are done again."""
-        left = sorted(self._readable(), key=lambda stretch: (stretch.first, -stretch.stop))
+        left = sorted(self._readable(), key=lambda stretch: stretch.stop)
+        whole = {stretch.first for stretch in left if stretch.is_shard}
         for stretch in left:
-            if stretch.first != self.done:
-                continue  # inside a shard that was joined, or after a gap
-            self.done = self._saved = stretch.stop
-            is_shard = stretch.file.startswith("shard-")
-            (self._shards if is_shard else self._parts).append(stretch)
-        if self._parts and self.done in (self._count, self._parts[0].first + self._shard_size):
-            self._seal()  # killed after its last part and before the shard
+            if stretch.is_shard or stretch.first - stretch.first % self._shard_size not in whole:
+                self._ahead[stretch.first] = stretch  # of two that begin at one item the longer one
+        self._take_up()
+
+    def missing_shards(self) -> list[tuple[int, int]]:
+        """First position and the one after the last of the shards that are not done, in order."""
+        there = {stretch.first for stretch in self._ahead.values() if stretch.is_shard}
+        begins = range(self.done - self.done % self._shard_size, self._count, self._shard_size)
+        if self.done == self._count:
+            return []
+        return [(at, min(at + self._shard_size, self._count)) for at in begins if at not in there]
+
+    def add_shard(
+        self, first: int, matrix: memoryview, ids: Sequence[str], failures: Sequence[Failure]
+    ) -> None:
+        """Takes a whole shard, in any order of shards.
+
+        Args:
+            first: position of its first item.
+            matrix: the content of its ``.npy`` file.
+            ids: ids of the rows.
+            failures: the items that have no row.
+        """
+        stop = first + len(ids) + len(failures)
+        path = self.work / f"{shard_name(first // self._shard_size)}.npy"
+        with self._told_when_full(), replacing(path) as temporary:
+            temporary.write_bytes(matrix)
+        shard = self._count_in(path, first, stop, ids, failures)
+        self._ahead = {at: one for at, one in self._ahead.items() if not first <= at < stop} | {first: shard}
+        if first <= self.done < stop:  # parts of it were done before
+            for part in self._parts:
+                self._remove(part)
+            self._parts = []
+            self.done = self._saved = first
+        self._take_up()
 
     def finish(self, items: Sequence[Item], manifest: Mapping[str, Any]) -> None:
         """Moves the shards up and writes ids, failures and, last, the manifest.
@@ -145,24 +249,21 @@ class VectorsWriter:
         for shard in self._shards:
             if (self.work / shard.file).exists():  # else an interrupted finish moved it already
                 (self.work / shard.file).replace(self.out / shard.file)
-        kept = {name for shard in self._shards for name in shard.ids}
-        failures = self.failures
-        metadata = metadata_table(item for item in items if item.id in kept)
-        self._move_up(IDS, lambda path: pq.write_table(metadata, path))
-        lines = [json.dumps(asdict(failure), ensure_ascii=False) + "\n" for failure in failures]
-        self._move_up(FAILURES, lambda path: path.write_text("".join(lines), encoding="utf-8"))
-        content = {
-            "format": 1,
-            **manifest,
-            "count": len(kept),
-            "dim": self.request["dim"],
-            "dtype": self.request["dtype"],
-            "failed": len(failures),
-            "key": digest_of(self.request),
-            "request": self.request,
-            "shards": [{"file": s.file, "rows": len(s.ids), "sha256": s.sha256} for s in self._shards],
-        }
-        self._move_up(MANIFEST, lambda path: write_json(path, content))
+        with self._told_when_full():
+            self._move_up(IDS, lambda path: self._write_metadata(path, items))
+            self._move_up(FAILURES, self._write_failures)
+            content = {
+                "format": 1,
+                **manifest,
+                "count": sum(shard.rows for shard in self._shards),
+                "dim": self.request["dim"],
+                "dtype": self.request["dtype"],
+                "failed": self.failed,
+                "key": digest_of(self.request),
+                "request": self.request,
+                "shards": [{"file": s.file, "rows": s.rows, "sha256": s.sha256} for s in self._shards],
+            }
+            self._move_up(MANIFEST, lambda path: write_json(path, content))
         self.discard_work()
 
     def discard_work(self) -> None:
@@ -171,44 +272,90 @@ class VectorsWriter:
         if self.out.is_dir() and not any(self.out.iterdir()):
             self.out.rmdir()
 
+    def _take_up(self) -> None:
+        """Goes on behind whatever is done already from here on."""
+        while (stretch := self._ahead.pop(self.done, None)) is not None:
+            self.done = self._saved = stretch.stop
+            if stretch.is_shard:
+                self._shards.append(stretch)
+                continue
+            self._parts.append(stretch)
+            if self.done in (self._count, self._parts[0].first + self._shard_size):
+                self._seal()  # killed after its last part and before the shard
+        self._ahead = {first: stretch for first, stretch in self._ahead.items() if first > self.done}
+
     def _seal(self) -> None:
         """Joins the saved parts and the rest into a shard; the parts go once the shard counts."""
         first = self._parts[0].first if self._parts else self._saved
         parts, self._parts = self._parts, []
+        records = [self._record(part) for part in parts]
         rows = [np.load(self.work / part.file, allow_pickle=False) for part in parts] + self._rows
-        self._ids = [name for part in parts for name in part.ids] + self._ids
-        self._failures = [failure for part in parts for failure in part.failures] + self._failures
-        self._shards.append(self._write(f"shard-{first // self._shard_size:05d}", first, rows))
+        self._ids = [name for record in records for name in record.ids] + self._ids
+        self._failures = [failure for record in records for failure in record.failures] + self._failures
+        self._shards.append(self._write(shard_name(first // self._shard_size), first, rows))
         self._forget_saved()
         for part in parts:
-            (self.work / part.file).with_suffix(".json").unlink()
-            (self.work / part.file).unlink()
+            self._remove(part)
+
+    def _remove(self, part: Stretch) -> None:
+        (self.work / part.file).with_suffix(".json").unlink()
+        (self.work / part.file).unlink()
 
     def _write(self, name: str, first: int, rows: Sequence[npt.NDArray[Any]]) -> Stretch:
-        empty = np.zeros((0, self.request["dim"]), dtype=self.request["dtype"])
-        matrix = np.concatenate([empty, *rows])  # (rows, dim)
+        matrix = joined(rows, self.request["dim"], self.request["dtype"])  # (rows, dim)
         path = self.work / f"{name}.npy"
-        with replacing(path) as temporary, temporary.open("wb") as stream:
+        with self._told_when_full(), replacing(path) as temporary, temporary.open("wb") as stream:
             np.save(stream, matrix, allow_pickle=False)
-        digest = file_digest(path)
-        stretch = Stretch(first, self.done, tuple(self._ids), tuple(self._failures), path.name, digest)
-        write_json(path.with_suffix(".json"), asdict(stretch))
-        return stretch
+        return self._count_in(path, first, self.done, self._ids, self._failures)
+
+    def _count_in(
+        self, path: Path, first: int, stop: int, ids: Sequence[str], failures: Sequence[Failure]
+    ) -> Stretch:
+        record = Record(first, stop, tuple(ids), tuple(failures), path.name, file_digest(path))
+        with self._told_when_full():
+            record.write(self.work)
+        return Stretch.of(record)
 
     def _forget_saved(self) -> None:
         self._rows, self._ids, self._failures = [], [], []
         self._saved = self.done
 
     def _readable(self) -> Iterator[Stretch]:
-        for record in self.work.glob("*-*.json"):
-            content = json.loads(record.read_text(encoding="utf-8"))
-            content["ids"] = tuple(content["ids"])
-            content["failures"] = tuple(Failure(**failure) for failure in content["failures"])
-            stretch = Stretch(**content)
+        for path in self.work.glob("*-*.json"):
+            stretch = Stretch.of(Record.read(path))
             moved = self.out / stretch.file
             path = moved if moved.exists() else self.work / stretch.file
             if path.exists() and file_digest(path) == stretch.sha256:
                 yield stretch
+
+    def _record(self, stretch: Stretch) -> Record:
+        return Record.read((self.work / stretch.file).with_suffix(".json"))
+
+    def _write_metadata(self, path: Path, items: Sequence[Item]) -> None:
+        """A group of rows for each shard, so that no more is in memory."""
+        with pq.ParquetWriter(path, METADATA) as writer:
+            for shard in self._shards:
+                ids = set(self._record(shard).ids)
+                kept = (item for item in items[shard.first : shard.stop] if item.id in ids)
+                if ids:
+                    writer.write_table(metadata_table(kept))
+
+    def _write_failures(self, path: Path) -> None:
+        with path.open("w", encoding="utf-8", newline="\n") as stream:
+            for failure in self.failures:
+                stream.write(json.dumps(asdict(failure), ensure_ascii=False) + "\n")
+
+    @contextmanager
+    def _told_when_full(self) -> Iterator[None]:
+        """A disk that is full, or a quota that is used up, ends the job in plain words."""
+        try:
+            yield
+        except OSError as error:
+            saved = sum(s.stop - s.first for s in (*self._shards, *self._parts, *self._ahead.values()))
+            raise JobFailed(
+                f"cannot write into --out {self.out}: {error} ({in_words(free_bytes(self.out))} free there); "
+                f"{saved:,} of {self._count:,} items are saved. Make room, and the same command goes on."
+            ) from error
 
     def _move_up(self, name: str, write: Callable[[Path], object]) -> None:
         write(self.work / name)
@@ -230,20 +377,15 @@ def writing(out: Path, request: Mapping[str, Any]) -> Iterator[VectorsWriter]:
     require_new(out, option="--out", resumable=WORK)
     writer = VectorsWriter(out, request)
     writer.work.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(writer.work / "lock", timeout=0):
-            begun = writer.work / "request.json"
-            if begun.exists():
-                found = read_json(begun, what="vectors folder", made_by="vidvec-msg embed")
-                refuse_other_request(out, found, request)
-                writer.resume()
-            else:
-                write_json(begun, writer.request)
-            yield writer
-    except Timeout:
-        raise RefusedRequest(
-            f"another process is writing into --out {out}; wait until it ends, or give another folder."
-        ) from None
+    with only_writer(writer.work, what=f"--out {out}"):
+        begun = writer.work / "request.json"
+        if begun.exists():
+            found = read_json(begun, what="vectors folder", made_by="vidvec-msg embed")
+            refuse_other_request(out, found, request)
+            writer.resume()
+        else:
+            write_json(begun, writer.request)
+        yield writer
 
 
 def is_complete(out: Path, request: Mapping[str, Any]) -> bool:
@@ -276,6 +418,15 @@ def refuse_other_request(out: Path, found: Mapping[str, Any], expected: Mapping[
     raise RefusedRequest("\n".join(lines))
 
 
+METADATA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("id", "text", "video", "image", "audio")),
+        *((name, pa.float64()) for name in ("start", "end")),
+        ("groups", pa.string()),
+    ]
+)
+
+
 def metadata_table(items: Iterable[Item]) -> pa.Table:
     """What a result list shows of each item: one row an item, in their order.
 
@@ -283,21 +434,20 @@ def metadata_table(items: Iterable[Item]) -> pa.Table:
         columns ``id``, ``text`` (its first 200 characters), ``video``, ``image``, ``audio`` (paths),
         ``start``, ``end`` (seconds) and ``groups`` (JSON).
     """
-    kept = list(items)
-    media = {
-        name: pa.array([_path(getattr(item, name)) for item in kept], pa.string())
-        for name in ("video", "image", "audio")
-    }
-    return pa.table(
+    rows = [
         {
-            "id": pa.array([item.id for item in kept], pa.string()),
-            "text": pa.array([_snippet(item) for item in kept], pa.string()),
-            **media,
-            "start": pa.array([item.start for item in kept], pa.float64()),
-            "end": pa.array([item.end for item in kept], pa.float64()),
-            "groups": pa.array([_groups(item) for item in kept], pa.string()),
+            "id": item.id,
+            "text": _snippet(item),
+            "video": _path(item.video),
+            "image": _path(item.image),
+            "audio": _path(item.audio),
+            "start": item.start,
+            "end": item.end,
+            "groups": _groups(item),
         }
-    )
+        for item in items
+    ]
+    return pa.Table.from_pylist(rows, schema=METADATA)
 
 
 def _groups(item: Item) -> str:

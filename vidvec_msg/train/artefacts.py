@@ -93,8 +93,8 @@ class WriteEmbedder(Callback):
                 "steps": size.steps,
                 "embedder_step": step,
                 "best": None if best is None else asdict(best),
-                "epoch": trainer.current_epoch,
                 "pairs_seen": size.pairs,
+                "epochs": _epochs(trainer, size.pairs),
                 "seconds": round(size.seconds, 2),
                 "peak_memory_gb": round(pl_module.report.peak_memory_gb, 3),
                 "before": {change.name: change.before for change in found if change.before is not None},
@@ -137,6 +137,12 @@ def _draw(path: Path, table: Table, best: Best | None) -> None:
         draw_curves(path, table, best=None if best is None else best.step)
     except Exception as error:
         log.warning(f"{path} is not drawn: {type(error).__name__}: {error}")
+
+
+def _epochs(trainer: Trainer, seen: int) -> float | None:
+    """How often the training pairs were seen, resumed runs and partial epochs included."""
+    training = getattr(trainer.datamodule, "training", None)  # type: ignore[attr-defined]  # set in a connector
+    return round(seen / len(training), 3) if training else None
 
 
 def _numbers(trainer: Trainer) -> dict[str, Any]:

@@ -27,6 +27,8 @@ from vidvec_msg.train.losses.temperature import Temperature
 from vidvec_msg.train.space import space_numbers, space_sums
 
 if TYPE_CHECKING:
+    from pytorch_lightning import Trainer
+
     from vidvec_msg.train.module import TextContrastive
 
 log = logging.getLogger(__name__)
@@ -84,6 +86,7 @@ class StepReport:
         self._seconds_before = 0.0  # of the run that is resumed
         self._pairs_seen = 0
         self._told_of_cuts = False
+        self._step: list[Mapping[str, float]] = []  # of the batches that the next optimizer step accumulates
         self._window: tuple[float, float, float] | None = None  # start, pairs, tokens since the last rate
         self.peak_memory_gb = 0.0
         """Most memory that any rank held so far, see :func:`peak_memory`."""
@@ -114,15 +117,21 @@ class StepReport:
     def train(
         self, module: TextContrastive, batch: PairBatch, loss: Tensor, result: Contrast, own: EncodedPairs
     ) -> None:
-        """Logs a training step, and refuses one whose loss is no number."""
+        """Takes a training batch, and refuses one whose loss is no number; the last one before an optimizer
+        step logs the step, which is that of all batches accumulated for it."""
         refuse_non_finite(module, loss, result, batch)
-        if self._window is None:
+        if self._window is None and not self._step:
             _tell_of_first_batch(module, result, own)
-        sums, peak = _of_all_ranks(_sums(batch, loss, result, own), peak_memory())
+        here, peak = _of_all_ranks(_sums(batch, loss, result, own), peak_memory())
         self.peak_memory_gb = max(self.peak_memory_gb, peak)
         self._tell_of_cuts(module, batch)
+        self._step.append(here)
+        if not _steps_now(module.trainer):
+            return
+        batches, self._step = self._step, []
+        sums = {name: sum(one[name] for one in batches) for name in here}
         found = {
-            "train/loss": sums["loss"] / gather.ranks(),
+            "train/loss": sums["loss"] / gather.ranks() / len(batches),
             "train/accuracy": sums["correct"] / sums["pairs"],
             "train/negatives_per_anchor": sums["candidates"] / sums["pairs"],
             "train/false_negatives": sums["false_negatives"],
@@ -186,7 +195,7 @@ class StepReport:
             self._told_of_cuts = True
             log.warning(
                 "batch %d: %d of %d distinct texts are longer than max_tokens=%d and lose their end; the "
-                "prompt stays whole. train/cut_texts counts them.",
+                "prompt stays whole. train/cut_texts counts them; raise model.max_tokens.",
                 batch.number,
                 batch.cut,
                 len(batch.texts),
@@ -221,6 +230,11 @@ def peak_memory() -> float:
         return 0.0
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most / 1e9 if sys.platform == "darwin" else most * 1024 / 1e9  # macOS counts bytes, Linux KiB
+
+
+def _steps_now(trainer: Trainer) -> bool:
+    """Whether the optimizer steps after this batch: Lightning also steps on the last one of an epoch."""
+    return trainer.is_last_batch or (trainer.fit_loop.batch_idx + 1) % trainer.accumulate_grad_batches == 0
 
 
 def _engine(module: TextContrastive) -> Any:

@@ -95,36 +95,61 @@ class Retrying:
             try:
                 answer = send()
             except Busy as busy:
-                self._cool_down(busy, sent)
+                self.cool_down(busy, sent)
             except Mishap as mishap:
                 failed += 1
-                self._count_mishap()
-                if failed > self.retries:
-                    raise GaveUp(
-                        f"{self.host} failed {failed} times in a row on one request "
-                        f"(retries={self.retries}), the last time with: {mishap}"
-                    ) from None
-                pause = min(self.backoff * 2 ** (failed - 1), LONGEST_PAUSE) * (1 + random.random() / 2)
-                log.debug(
-                    "%s: %s; again in %.1f s (%d of %d)", self.host, mishap, pause, failed, self.retries
-                )
-                _sleep(pause, stop)
+                _sleep(self.pause_after(mishap, failed), stop)
             else:
-                self._answered()
+                self.answered()
                 return answer
 
     def _wait_for_turn(self, stop: threading.Event) -> None:
         while True:
-            with self._lock:
-                left = self._until - time.monotonic()
+            left = self.seconds_to_wait()
             if left <= 0:
                 if stop.is_set():
                     raise Stopped
                 return
             _sleep(left, stop)
 
-    def _cool_down(self, busy: Busy, sent: float) -> None:
-        """Orders a pause for every worker; answers to requests sent before it was ordered change little."""
+    # --- what is decided, for whoever sends: threads above, coroutines in data_synth.patience -------------
+
+    def seconds_to_wait(self) -> float:
+        """Until the present cool-down is over; not above 0 if there is none."""
+        with self._lock:
+            return self._until - time.monotonic()
+
+    def pause_after(self, mishap: Mishap, failed: int) -> float:
+        """Seconds before a request is sent again.
+
+        Args:
+            mishap: the last one.
+            failed: mishaps of this request so far.
+
+        Raises:
+            GaveUp: its budget is used up.
+        """
+        with self._lock:
+            self.mishaps += 1
+        if failed > self.retries:
+            raise GaveUp(
+                f"{self.host} failed {failed} times in a row on one request "
+                f"(retries={self.retries}), the last time with: {mishap}"
+            ) from None
+        pause = min(self.backoff * 2 ** (failed - 1), LONGEST_PAUSE) * (1 + random.random() / 2)
+        log.debug("%s: %s; again in %.1f s (%d of %d)", self.host, mishap, pause, failed, self.retries)
+        return pause
+
+    def cool_down(self, busy: Busy, sent: float) -> None:
+        """Orders a pause for every worker; answers to requests sent before it was ordered change little.
+
+        Args:
+            busy: what the endpoint said.
+            sent: time.monotonic() at which the request was sent.
+
+        Raises:
+            GaveUp: the endpoint stays busy for longer than ``patience``.
+        """
         with self._lock:
             now = time.monotonic()
             late = sent < self._began  # its 429 and the one that began the cool-down are one event
@@ -148,11 +173,8 @@ class Retrying:
             self.cool_downs += 1
         log.info("%s is busy (429); all requests wait %.1f s", self.host, wait)
 
-    def _count_mishap(self) -> None:
-        with self._lock:
-            self.mishaps += 1
-
-    def _answered(self) -> None:
+    def answered(self) -> None:
+        """Notes that the endpoint answers again."""
         with self._lock:
             self._busy_since = None
             self._pause = FIRST_COOL_DOWN

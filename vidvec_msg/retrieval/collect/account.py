@@ -68,6 +68,7 @@ def _of_media(facts: Sequence[MediaFacts]) -> str:
         "without sound": sum(not fact.has_sound for fact in moving),
         "turned": sum(fact.rotation != 0 for fact in moving),
         "with a variable rate": sum(fact.variable_rate for fact in moving),
+        "that PyAV reads and decord cannot": sum(fact.reader == "pyav" for fact in moving),
         "with frames that do not decode": sum(
             fact.decoded_frames is not None and fact.decoded_frames < fact.frames for fact in moving
         ),

@@ -52,7 +52,7 @@ def read_table(
     Raises:
         RefusedRequest: no such column; the message names those that there are.
     """
-    rows = _rows(source, split)
+    rows = rows_of(source, split)
     first = next(rows, None)
     if first is None:
         raise RefusedRequest(f"source {source}: it holds no row")
@@ -160,7 +160,16 @@ def is_dataset(folder: Path) -> bool:
     )
 
 
-def _rows(source: Path, split: str | None) -> Iterator[Row]:
+def rows_of(source: Path, split: str | None = None) -> Iterator[Row]:
+    """The rows of a table as they are.
+
+    Args:
+        source: a file with one of :data:`SUFFIXES`, or the folder of ``datasets.save_to_disk``.
+        split: of a data set with several.
+
+    Raises:
+        RefusedRequest: it cannot be read; the message holds the line.
+    """
     if source.is_dir():
         return _rows_of_dataset(source, split)
     if split is not None:

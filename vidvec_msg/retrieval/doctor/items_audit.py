@@ -14,7 +14,7 @@ from vidvec_msg.formats.collections import Collection
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.relevance import positives
 from vidvec_msg.retrieval.doctor.finding import Finding, counted
-from vidvec_msg.retrieval.doctor.near_texts import words_of
+from vidvec_msg.retrieval.near_texts import words_of
 
 LONG = 750  # words; about 1,000 tokens, from where max_tokens=1024 begins to cut
 SHORT = 2  # words; fewer say little

@@ -12,7 +12,7 @@ from vidvec_msg.formats.collections import Collection
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.relevance import Qrels, positives, reverse
 from vidvec_msg.retrieval.doctor.finding import Finding, counted, not_applicable
-from vidvec_msg.retrieval.doctor.near_texts import near_pairs
+from vidvec_msg.retrieval.near_texts import near_pairs
 
 _MOST_TEXTS = 100_000  # of a side that are compared; ten times as many take minutes
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vidvec_msg.formats.pairs import Pair
-from vidvec_msg.retrieval.doctor.near_texts import words_of
+from vidvec_msg.retrieval.near_texts import words_of
 
 Numbers = npt.NDArray[np.int64]
 

@@ -1,0 +1,94 @@
+"""The leaderboard: one table a benchmark, the best first, whatever lies around in the folder."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import KEYWORDS
+
+from vidvec_msg.cli import main
+from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.formats.collections import write_collection
+from vidvec_msg.retrieval.evaluate import evaluate_collection
+from vidvec_msg.retrieval.leaderboard import gather, leaderboard
+
+METRICS = ["hit_rate@1", "map", "mean_rank"]
+
+
+def world(root: Path, documents: int) -> Path:
+    """A message per keyword, with one document each; the first ones lie on two keywords."""
+    corpus: list[dict[str, Any]] = [
+        {"_id": f"d{i}", "text": f"{word} {KEYWORDS[(i + 1) % 8]} {KEYWORDS[(i + 1) % 8]}" if i < 3 else word}
+        for i, word in enumerate(KEYWORDS)
+    ]
+    queries = [{"_id": f"q{i}", "text": word} for i, word in enumerate(KEYWORDS)]
+    qrels = {"test": {f"q{i}": {f"d{i}": 1} for i in range(documents)}}
+    write_collection(root, corpus=corpus, queries=queries, qrels=qrels)
+    return root
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two benchmarks, two embedders on the first, and things that are none."""
+    place = tmp_path_factory.mktemp("board")
+    first, second = world(place / "first", 8), world(place / "second", 5)
+    flat = place / "flat.yaml"
+    flat.write_text("class_path: fakes.KeywordEmbedder\ninit_args:\n  bias: 1.0e+9\n")
+    for name, root, spec in (
+        ("keywords", first, "fakes:KeywordEmbedder"),
+        ("flat", first, str(flat)),
+        ("deep/other", second, "fakes:KeywordEmbedder"),
+    ):
+        evaluate_collection(root, spec, place / "evaluations" / name, metrics=METRICS, pictures=False)
+    (place / "evaluations/notes").mkdir()
+    (place / "evaluations/notes/report.json").write_text("[]")
+    broken = shutil.copytree(place / "evaluations/flat", place / "evaluations/broken")
+    (broken / "report.json").write_text('{"format": 99}')
+    return place / "evaluations"
+
+
+def test_benchmarks_apart_and_the_best_first(board: Path) -> None:
+    content = gather(board)
+    assert [Path(one["collection"]).name for one in content["benchmarks"]] == ["second", "first"]
+    rows = content["benchmarks"][1]["forward"]["rows"]
+    assert [row["name"] for row in rows] == ["keywords (keywords)", "keywords (flat)"]
+    assert rows[0]["metrics"]["map"]["value"] > rows[1]["metrics"]["map"]["value"]
+    assert rows[0]["metrics"]["map"]["low"] is not None
+    assert content["benchmarks"][1]["forward"]["chance"]["hit_rate@1"] == pytest.approx(1 / 8)
+    assert len(content["unread"]) == 1
+    assert "has format 99" in content["unread"][0]
+
+
+def test_by_a_metric_of_which_less_is_better(board: Path) -> None:
+    rows = gather(board, sort="mean_rank")["benchmarks"][1]["reverse"]["rows"]
+    values = [row["metrics"]["mean_rank"]["value"] for row in rows]
+    assert values == sorted(values)
+    assert values[0] < values[1]
+
+
+def test_what_is_written_and_printed(board: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["leaderboard", "--folder", str(board), "--out", str(tmp_path / "b"), "--metrics", "map"]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert printed == (tmp_path / "b/leaderboard.md").read_text()
+    assert re.search(r"\| keywords \(keywords\) \| \*\*[\d.]+\*\* \([\d.]+ – [\d.]+\) \|", printed)
+    assert "| chance | " in printed
+    assert "Not read: evaluation" in printed
+    html = (tmp_path / "b/leaderboard.html").read_text()
+    assert "Leaderboard" in html
+    assert "http" not in html
+    assert r"\toprule" in (tmp_path / "b/leaderboard.tex").read_text()
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "b/leaderboard.json").read_text())
+
+
+def test_refused(board: Path, tmp_path: Path) -> None:
+    with pytest.raises(RefusedRequest, match=r"no evaluation below .*looked for report.json"):
+        leaderboard(tmp_path)
+    with pytest.raises(RefusedRequest, match="does not exist; give one that holds evaluations"):
+        leaderboard(tmp_path / "nowhere")
+    with pytest.raises(RefusedRequest, match=r"has 'mpa' \(did you mean 'map'"):
+        leaderboard(board, sort="mpa")

@@ -1,0 +1,1 @@
+"""Persona → pair, by any chat endpoint; filters with reasons."""

@@ -1,0 +1,1 @@
+"""Filters of pairs: each gives a reason or nothing, and every reject is kept with its reason."""

@@ -1,0 +1,114 @@
+"""Filters that compare meanings by any embedder's vectors: messages repeated, and messages said outright."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from vidvec_msg.data_synth.filters.contract import Reason
+from vidvec_msg.data_synth.filters.duplicates import first_stays
+from vidvec_msg.embedders.contract import Embedder, Vectors
+from vidvec_msg.errors import ItemError
+from vidvec_msg.formats.items import Item
+from vidvec_msg.formats.pairs import Pair
+from vidvec_msg.retrieval.near_texts import NearPair
+
+_SENTENCE = re.compile(r"(?<=[.!?…;])\s+")
+_BLOCK = 2_048  # rows of the similarity matrix at once: 70,000 columns of float32 are 570 MB
+_BATCH = 1_024  # texts per call of the embedder
+
+
+class MessageMeanings:
+    """Rejects messages that mean what an earlier one means.
+
+    Args:
+        embedder: any.
+        cosine: from which the later of two messages goes. 0.9 is what PersonaHub's authors took for personas;
+            look at what goes with your embedder, whose scale is its own.
+    """
+
+    name = "message_meanings"
+
+    def __init__(self, embedder: Embedder, cosine: float = 0.9) -> None:
+        self.embedder, self.cosine = embedder, cosine
+
+    def reasons(self, pairs: Sequence[Pair]) -> list[Reason | None]:
+        """Why each pair is rejected."""
+        messages = [pair.positive for pair in pairs]
+        result: list[Reason | None] = [None] * len(pairs)
+        found = near_vectors(vectors_of(messages, self.embedder), self.cosine)
+        for row, pair in first_stays(found).items():
+            like = f"cosine {pair.likeness:.2f} with {messages[pair.one][:80]!r}"
+            result[row] = Reason("message means the same", like)
+        return result
+
+
+class StatedMeaning:
+    """Rejects storylines of which a sentence means what the message says.
+
+    Args:
+        embedder: any.
+        cosine: of the message and the nearest sentence, from which the pair is rejected.
+    """
+
+    name = "stated_meaning"
+
+    def __init__(self, embedder: Embedder, cosine: float = 0.75) -> None:
+        self.embedder, self.cosine = embedder, cosine
+
+    def reasons(self, pairs: Sequence[Pair]) -> list[Reason | None]:
+        """Why each pair is rejected."""
+        result: list[Reason | None] = []
+        for start in range(0, len(pairs), _BATCH):  # sentences are many: their vectors are not kept
+            result += self._of_some(pairs[start : start + _BATCH])
+        return result
+
+    def _of_some(self, pairs: Sequence[Pair]) -> list[Reason | None]:
+        sentences = [[one for one in _SENTENCE.split(pair.anchor) if one.strip()] for pair in pairs]
+        texts = [sentence for some in sentences for sentence in some]
+        of_sentences = vectors_of(texts, self.embedder)
+        of_messages = vectors_of([pair.positive for pair in pairs], self.embedder)
+        result: list[Reason | None] = []
+        begin = 0
+        for row, some in enumerate(sentences):
+            cosines = of_sentences[begin : begin + len(some)] @ of_messages[row]  # (sentences,)
+            begin += len(some)
+            best = int(np.argmax(cosines))
+            said = float(cosines[best]) >= self.cosine
+            told = f"cosine {cosines[best]:.2f} with {some[best][:100]!r}"
+            result.append(Reason("a sentence means the message", told) if said else None)
+        return result
+
+
+def vectors_of(texts: Sequence[str], embedder: Embedder) -> Vectors:
+    """Unit vectors (texts, dim); a text that cannot be embedded has zeros, and is near nothing."""
+    result = np.zeros((len(texts), embedder.card.dim), np.float32)
+    for start in range(0, len(texts), _BATCH):
+        items = [Item(str(row), text=texts[row]) for row in range(start, min(start + _BATCH, len(texts)))]
+        while items:
+            try:
+                result[[int(item.id) for item in items]] = embedder.encode(items, role="query")
+                break
+            except ItemError as error:
+                bad = {failure.item for failure in error.failures}
+                items = [item for item in items if item.id not in bad]
+    return result
+
+
+def near_vectors(vectors: Vectors, least: float) -> list[NearPair]:
+    """Pairs of rows whose cosine is at least so much, in order.
+
+    Args:
+        vectors: ``(rows, dim)`` of norm 1.
+        least: cosine.
+    """
+    found: list[NearPair] = []
+    for start in range(0, len(vectors), _BLOCK):
+        block = vectors[start : start + _BLOCK] @ vectors[start:].T  # (block, rows from start)
+        ones, others = np.nonzero(block >= least)
+        for one, other in zip(ones.tolist(), others.tolist(), strict=True):
+            if one < other:
+                found.append(NearPair(start + one, start + other, float(block[one, other])))
+    return found

@@ -1,0 +1,98 @@
+"""Rows that papers publish for these benchmarks, to stand beside a user's run: *published, not rerun*."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+MARK = "published, not rerun"
+
+Direction = Literal["text_to_video", "video_to_text", "multiple_choice"]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRow:
+    """One model in one setting and direction.
+
+    Args:
+        model: as the paper calls it.
+        direction: "text_to_video" is our forward direction where texts are the queries, "video_to_text" the
+            reverse one; or "multiple_choice".
+        setting: of the paper's columns, for example "with transcripts"; empty if there is only one.
+        values: the paper's name of the metric → percent.
+        metrics: the paper's name → ours, where the paper says enough to tell.
+        source: paper and table.
+        remark: what the numbers mean.
+    """
+
+    model: str
+    direction: Direction
+    setting: str
+    values: Mapping[str, float]
+    metrics: Mapping[str, str]
+    source: str
+    remark: str
+
+    def value(self, metric: str) -> float | None:
+        """The value of one of our metrics as a share, 0 to 1; None if the row has none that is surely it."""
+        name = next((paper for paper, ours in self.metrics.items() if ours == metric), None)
+        return self.values[name] / 100 if name in self.values else None
+
+
+def published_rows(benchmark: str) -> tuple[PublishedRow, ...]:
+    """What papers publish for a benchmark, in the order of their tables.
+
+    Args:
+        benchmark: its name, as ``import-benchmark`` knows it.
+
+    Returns:
+        Nothing for a benchmark whose rows this package does not have.
+    """
+    return _rows(benchmark)
+
+
+def published_for(collection: Path) -> tuple[PublishedRow, ...]:
+    """The rows for a collection that ``import-benchmark`` made; nothing for any other.
+
+    A collection of other sizes than the published ones (clips are missing) has none either: its numbers do
+    not stand beside them.
+    """
+    path = collection / "benchmark.json"
+    try:
+        made = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ()
+    return published_rows(str(made.get("name"))) if made.get("as_published") else ()
+
+
+@cache
+def _rows(benchmark: str) -> tuple[PublishedRow, ...]:
+    path = files(__package__) / "published" / f"{benchmark}.yaml"
+    if not benchmark.isidentifier() or not path.is_file():
+        return ()
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return tuple(row for table in content["tables"] for row in _of_table(table))
+
+
+def _of_table(table: Mapping[str, Any]) -> list[PublishedRow]:
+    """A row per model, direction and setting that has a number."""
+    rows = []
+    for model, *numbers in table["rows"]:
+        cells: dict[tuple[Direction, str], dict[str, float]] = {}
+        for column, number in zip(table["columns"], numbers, strict=True):
+            if number is not None:
+                cells.setdefault((column["direction"], column["setting"]), {})[column["metric"]] = number
+        rows += [
+            PublishedRow(
+                model, direction, setting, values, table["metrics"], table["source"], table["remark"].strip()
+            )
+            for (direction, setting), values in cells.items()
+        ]
+    return rows

@@ -1,0 +1,283 @@
+"""Every call that makes, trains, fills, writes or moves a FAISS index; cosine always."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+
+from vidvec_msg.embedders.contract import Vectors
+from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.extras import require
+from vidvec_msg.retrieval.cosine import Positions
+from vidvec_msg.retrieval.hashed_file import HashedFile
+
+log = logging.getLogger(__name__)
+
+Scores = Literal["cosine", "approximate", "transformed"]
+
+_GPU_PROBES = 2048  # lists that a GPU index can probe
+
+
+def faiss_module() -> ModuleType:
+    """The library, of either build.
+
+    Raises:
+        RefusedRequest: neither is installed; with the two extras to choose from.
+    """
+    return require("faiss", purpose="build and search indexes")
+
+
+def empty_index(factory: str, dim: int) -> Any:
+    """A new index of inner products; RuntimeError with FAISS's words if it does not take the string."""
+    faiss = faiss_module()
+    return faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)  # FAISS's default is L2
+
+
+def set_parameters(faiss_index: Any, parameters: str) -> None:
+    """Sets search parameters, which are stored with the index.
+
+    Args:
+        faiss_index: the index.
+        parameters: FAISS's names and values, such as "nprobe=64"; empty sets none.
+
+    Raises:
+        RefusedRequest: FAISS does not know them for this kind of index.
+    """
+    if not parameters:
+        return
+    try:
+        faiss_module().ParameterSpace().set_index_parameters(faiss_index, parameters)
+    except RuntimeError as error:
+        raise RefusedRequest(
+            f"FAISS does not take search_parameters {parameters!r} for this index "
+            f"({type(faiss_index).__name__}); inverted lists take nprobe=N, graphs efSearch=N, "
+            "exact search takes none."
+        ) from error
+
+
+def search_parameter(faiss_index: Any) -> tuple[str, int] | None:
+    """What trades speed for recall in this kind of index: FAISS's name of it, and its highest value.
+
+    Returns:
+        ("nprobe", lists), ("efSearch", vectors), or None where there is no such parameter.
+    """
+    faiss = faiss_module()
+    lists = faiss.try_extract_index_ivf(faiss_index)
+    if lists is not None:
+        return "nprobe", int(lists.nlist)
+    inner = _inside(faiss_index)
+    return ("efSearch", int(inner.ntotal)) if isinstance(inner, faiss.IndexHNSW) else None
+
+
+def scores_of(faiss_index: Any) -> Scores:
+    """What the scores of an index are, by what it does to the vectors that it stores.
+
+    Returns:
+        "cosine": vectors are stored as they are, or turned (a rotation keeps every angle).
+        "approximate": near the cosine, off by what the codes round away or by dimensions that are left out.
+        "transformed": inner products of other vectors. PCA takes the mean away before it shortens, so these
+        are not cosines, not even roughly.
+    """
+    faiss = faiss_module()
+    found: Scores = "cosine"
+    if isinstance(faiss_index, faiss.IndexPreTransform):
+        for number in range(faiss_index.chain.size()):
+            step = faiss.downcast_VectorTransform(faiss_index.chain.at(number))
+            if isinstance(step, faiss.NormalizationTransform):
+                continue
+            if not isinstance(step, faiss.RandomRotationMatrix | faiss.OPQMatrix):
+                return "transformed"
+            if step.d_out < step.d_in:
+                found = "approximate"
+        faiss_index = faiss.downcast_index(faiss_index.index)
+    if isinstance(faiss_index, faiss.IndexRefine):
+        faiss_index = faiss.downcast_index(faiss_index.refine_index)
+    as_they_are = (faiss.IndexFlat, faiss.IndexIVFFlat, faiss.IndexHNSWFlat, faiss.IndexNSGFlat)
+    return found if isinstance(faiss_index, as_they_are) else "approximate"
+
+
+def is_exact(faiss_index: Any) -> bool:
+    """Whether every vector is compared as it is, so that nothing can be missed."""
+    return isinstance(faiss_index, faiss_module().IndexFlat)
+
+
+def _inside(faiss_index: Any) -> Any:
+    """The index that holds the codes, below transforms and refinement."""
+    faiss = faiss_module()
+    while isinstance(faiss_index, faiss.IndexPreTransform | faiss.IndexRefine):
+        inner = (
+            faiss_index.index if isinstance(faiss_index, faiss.IndexPreTransform) else faiss_index.base_index
+        )
+        faiss_index = faiss.downcast_index(inner)
+    return faiss_index
+
+
+def nearest_among(queries: Vectors, rows: Vectors, k: int) -> tuple[Vectors, Positions]:
+    """The rows with the highest inner products, exactly: scores and row numbers, (queries, k) both.
+
+    Where there are fewer than k rows, the rest is -inf and -1.
+    """
+    faiss = faiss_module()
+    scores, positions = faiss.knn(queries, rows, k, metric=faiss.METRIC_INNER_PRODUCT)
+    return np.where(positions >= 0, scores, np.float32(-np.inf)), positions
+
+
+def write_index(faiss_index: Any, path: Path) -> str:
+    """Writes an index so that plain ``faiss.read_index`` opens it; SHA-256 of the file, in hex.
+
+    Raises:
+        OSError: the system's, such as a full disk; FAISS itself would hide it behind a RuntimeError.
+    """
+    faiss = faiss_module()
+    failed: list[OSError] = []
+    with HashedFile(path) as file:
+
+        def write(block: bytes) -> int:
+            if not failed:
+                try:
+                    file.write(block)
+                except OSError as error:  # cannot pass through FAISS
+                    failed.append(error)
+            return len(block)
+
+        faiss.write_index(faiss_index, faiss.PyCallbackIOWriter(write))
+        if failed:
+            raise failed[0]
+    return file.digest
+
+
+def reserve(faiss_index: Any, count: int) -> None:
+    """Makes room for all codes at once where they lie in one piece, as those of Flat, SQ8 and HNSW do.
+
+    FAISS doubles it whenever it is full, and holds the old piece beside the new one while it copies.
+    """
+    faiss = faiss_module()
+    inner = _inside(faiss_index)
+    if isinstance(inner, faiss.IndexHNSW):
+        inner = faiss.downcast_index(inner.storage)
+    if isinstance(inner, faiss.IndexFlatCodes) and not inner.ntotal:
+        inner.codes.resize(count * inner.code_size)
+        inner.codes.resize(0)  # a std::vector keeps its room
+
+
+def train(faiss_index: Any, sample: Vectors) -> None:
+    """Trains an index; the k-means of its lists runs on every GPU that FAISS sees, in float32.
+
+    After FAISS's own examples: ``clustering_index`` is a flat index over the centroids that takes the place
+    of the CPU's while they are found. It compares as the CPU would, so the centroids differ by rounding only.
+    """
+    faiss = faiss_module()
+    lists = faiss.try_extract_index_ivf(faiss_index)
+    if lists is None or not _gpus():
+        faiss_index.train(sample)
+        return
+    trains_by_l2 = lists.quantizer_trains_alone == 2  # a graph over the centroids
+    metric = faiss.METRIC_L2 if trains_by_l2 else lists.metric_type
+    clustering = faiss.index_cpu_to_all_gpus(
+        faiss.IndexFlat(lists.d, metric)
+    )  # a copy each: points are divided
+    lists.clustering_index = clustering
+    try:
+        faiss_index.train(sample)
+    finally:
+        lists.clustering_index = None  # FAISS does not own it
+
+
+def centroids_on_gpu(faiss_index: Any) -> Any:
+    """The centroids of a trained index on every GPU, to find the list of each vector that is added.
+
+    Codes and lists stay in the machine's memory, which is larger than a GPU's. None without a GPU, or for a
+    kind of index that does not take vectors whose lists are known.
+    """
+    faiss = faiss_module()
+    lists = faiss.try_extract_index_ivf(faiss_index)
+    if lists is None or not _gpus():
+        return None
+    known = (faiss.IndexIVFFlat, faiss.IndexIVFPQ, faiss.IndexIVFScalarQuantizer)
+    if type(faiss.downcast_index(lists)) not in known:
+        return None
+    flat = faiss.IndexFlat(lists.d, lists.metric_type)
+    flat.add(lists.quantizer.reconstruct_n(0, lists.nlist))  # also of a graph over centroids
+    return faiss.index_cpu_to_all_gpus(flat)
+
+
+def add(faiss_index: Any, rows: Vectors, centroids: Any = None) -> None:
+    """Adds vectors.
+
+    Args:
+        faiss_index: the index, trained.
+        rows: (rows, dim) float32, of norm 1.
+        centroids: what :func:`centroids_on_gpu` gave.
+    """
+    if centroids is None:
+        faiss_index.add(rows)
+        return
+    faiss = faiss_module()
+    from faiss.contrib.ivf_tools import add_preassigned
+
+    lists = faiss.downcast_index(faiss.extract_index_ivf(faiss_index))
+    if isinstance(faiss_index, faiss.IndexPreTransform):
+        for number in range(faiss_index.chain.size()):
+            rows = faiss.downcast_VectorTransform(faiss_index.chain.at(number)).apply(rows)
+    _, nearest = centroids.search(rows, 1)  # (rows, 1)
+    add_preassigned(lists, rows, np.ascontiguousarray(nearest[:, 0]))
+    faiss_index.ntotal = lists.ntotal
+
+
+def read_index(path: Path, *, mmap: bool = False) -> Any:
+    """An index from its file; RuntimeError with FAISS's words if it cannot be read.
+
+    Args:
+        path: the file.
+        mmap: maps the file instead of reading it: codes, lists and graphs stay on disk until a search touches
+            them. Fast-scan lists (IVF…,PQ…fs) are read all the same.
+    """
+    faiss = faiss_module()
+    # of the two ways to map, IO_FLAG_MMAP maps inverted lists only
+    mapped = getattr(faiss, "IO_FLAG_MMAP_IFC", faiss.IO_FLAG_MMAP)
+    return faiss.read_index(str(path), mapped if mmap else 0)
+
+
+def on_gpu(faiss_index: Any) -> Any:
+    """A copy for searching, in float32: on the GPU, or divided among several.
+
+    None without a GPU, for a kind of index that has no GPU form, and where it does not fit; then the CPU
+    searches.
+    """
+    faiss = faiss_module()
+    if not _gpus():
+        return None
+    inner = _inside(faiss_index)
+    kinds = (faiss.IndexFlat, faiss.IndexIVFFlat, faiss.IndexIVFPQ, faiss.IndexIVFScalarQuantizer)
+    if not isinstance(inner, kinds) or isinstance(faiss_index, faiss.IndexRefine):
+        return None
+    if getattr(inner, "nprobe", 1) > _GPU_PROBES:
+        return None
+    several = _gpus() > 1
+    options = faiss.GpuMultipleClonerOptions() if several else faiss.GpuClonerOptions()
+    options.useFloat16 = False  # half precision ranks differently from the CPU
+    options.useFloat16CoarseQuantizer = False
+    try:
+        if several:
+            options.shard = True  # each holds a part: together they hold what one could not
+            return faiss.index_cpu_to_all_gpus(faiss_index, options)
+        return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, faiss_index, options)
+    except RuntimeError as error:
+        log.warning("the index stays on the CPU: %s", words_of(error))
+        return None
+
+
+def _gpus() -> int:
+    # asked by number: a GPU build on a machine without a GPU has all the functions too
+    return int(faiss_module().get_num_gpus())
+
+
+def words_of(error: RuntimeError) -> str:
+    """What FAISS says, without the place in its sources."""
+    words = str(error).rpartition("Error: ")[2] or str(error)
+    return re.sub(r"^.* at \S+\.cpp:\d+: ", "", words.strip())

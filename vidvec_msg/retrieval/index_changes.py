@@ -1,0 +1,131 @@
+"""How a change of an index becomes the index: new files, then the manifest, then the old files go.
+
+The manifest is replaced in one step, which is the commit: whoever opens the folder sees the index before the
+change or after it, also if the writer is killed. Files of generation 3 are called ``index.g3.faiss``,
+``ids.g3.parquet`` and so on. Where one segment is left, its files take the plain names afterwards, so that
+``index.faiss`` is the index for every tool; a reader that finds such a file gone looks for the plain name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from vidvec_msg.retrieval.index_folder import MANIFEST, files_of, read_manifest, segments_of
+from vidvec_msg.runs import only_writer, software_versions, write_json
+
+_NAME = re.compile(r"(?P<stem>index|ids|vectors|deleted)(?P<mark>\.[gs]\d+)?\.(?P<ending>faiss|parquet|npy)")
+_LEFTOVER = re.compile(r"\.(index|ids|vectors|deleted)\..*\.partial")
+
+
+def of_generation(name: str, generation: int) -> str:
+    """Name of a file of a later generation: index.faiss, 3 → index.g3.faiss."""
+    stem, _, ending = name.partition(".")
+    return f"{stem}.g{generation}.{ending}"
+
+
+def plain_name(name: str) -> str:
+    """The name without its generation: index.g3.faiss → index.faiss."""
+    found = _NAME.fullmatch(name)
+    return name if found is None else f"{found['stem']}.{found['ending']}"
+
+
+def places_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Path]:
+    """Where the files of a manifest lie: under their names, or under the plain ones that they took since."""
+    paths = {}
+    for name in files_of(manifest):
+        path = folder / name
+        paths[name] = path if path.is_file() else folder / plain_name(name)
+    return paths
+
+
+@contextmanager
+def changing(folder: Path, *, wait: float = 0) -> Iterator[dict[str, Any]]:
+    """The manifest of an index that this process alone may change until the block ends.
+
+    What an interrupted change left is put in order first.
+
+    Args:
+        folder: the index folder.
+        wait: seconds to wait for another writer.
+
+    Raises:
+        RefusedRequest: it is no index, or another process is changing it.
+    """
+    read_manifest(folder)  # before a lock file lies in a folder that is none
+    with only_writer(folder, what=f"index {folder}", wait=wait, otherwise="or give --wait SECONDS"):
+        settle(folder)
+        yield read_manifest(folder)
+
+
+def commit(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Makes a change the index; its files lie in the folder already.
+
+    Args:
+        folder: the index folder.
+        manifest: all of the new one but ``generation`` and the keys that follow from the change itself.
+    """
+    key = ""  # it is no longer what the verb index made of one vectors folder
+    content = {
+        **manifest,
+        "generation": manifest["generation"] + 1,
+        "key": key,
+        "versions": software_versions(),
+    }
+    names = files_of(content)
+    for kind in ("checksums", "sizes"):
+        content[kind] = {name: content.get(kind, {})[name] for name in names if name in content.get(kind, {})}
+    write_json(folder / MANIFEST, content)
+    settle(folder)
+
+
+def settle(folder: Path) -> None:
+    """Gives a single segment its plain names and removes the files that no manifest names.
+
+    Does again what an interrupted writer did not end; only the one writer calls it.
+    """
+    manifest = read_manifest(folder)
+    entries = segments_of(manifest)
+    if len(entries) == 1:
+        renamed = {name: plain_name(name) for name in entries[0].files if plain_name(name) != name}
+        for name, plain in renamed.items():
+            if (folder / name).is_file():  # else it was renamed before a kill
+                (folder / name).replace(folder / plain)
+        if renamed:
+            write_json(folder / MANIFEST, _renamed(manifest, renamed))
+    _sync(folder)
+    named = set(files_of(read_manifest(folder)))
+    for path in folder.iterdir():
+        ours = _NAME.fullmatch(path.name) or _LEFTOVER.fullmatch(path.name)
+        if ours and path.name not in named and path.is_file():
+            path.unlink()
+
+
+def _renamed(manifest: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    segments = [
+        {
+            **entry,
+            **{key: names.get(entry[key], entry[key]) for key in ("index", "ids", "vectors") if key in entry},
+        }
+        for entry in manifest["segments"]
+    ]
+    described = {
+        kind: {names.get(name, name): value for name, value in manifest[kind].items()}
+        for kind in ("checksums", "sizes")
+        if kind in manifest
+    }
+    return {**manifest, "segments": segments, **described}
+
+
+def _sync(folder: Path) -> None:
+    """Makes renames outlast a loss of power, where the system can."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,158 @@
+"""The ids and metadata of an index: ids in memory, as compact as Arrow has them; metadata read when asked."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.retrieval.cosine import Positions
+
+ROW_GROUP = 4096  # rows that a look-up decodes at least, in the files that we write
+_KEPT_ROWS = 1 << 18  # of row groups that stay in memory, about 60 MB of them
+
+Mask = npt.NDArray[np.bool_]
+
+
+class ItemTable:
+    """What the ``ids.parquet`` of every segment says, one after the other; a row is a position of the index.
+
+    The files are opened at once and stay open, so that a writer may put others in their place. Safe to share
+    between threads.
+
+    Args:
+        paths: the Parquet files, in the order of the segments.
+
+    Raises:
+        RefusedRequest: one of them is no Parquet file with a column ``id``.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self._lock = Lock()
+        self._files, arrays = [], []
+        for path in paths:
+            try:
+                file = pq.ParquetFile(path)
+                arrays.append(file.read(columns=["id"])["id"].cast(pa.large_string()).combine_chunks())
+            except (pa.ArrowException, KeyError, OSError) as error:
+                raise RefusedRequest(f"{path} is not a Parquet file with a column `id`: {error}") from error
+            self._files.append(file)
+        self.counts = [len(array) for array in arrays]  # rows of each file
+        self.ids = pa.chunked_array(arrays, pa.large_string()).combine_chunks()  # (rows,)
+        self._first_rows = [0, *accumulate(self._group_sizes)]
+        self._groups: OrderedDict[int, Any] = OrderedDict()  # row group → its table, the last used at the end
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all files."""
+        return len(self.ids)
+
+    @cached_property
+    def column_names(self) -> list[str]:
+        """Columns that any of the files has."""
+        return list(dict.fromkeys(name for file in self._files for name in file.schema_arrow.names))
+
+    def __getitem__(self, name: str) -> Any:
+        """A column of all files, read now: a chunked array, null where a file does not have it."""
+        import pyarrow as pa
+
+        chunks: list[Any] = []
+        with self._lock:
+            for file, count in zip(self._files, self.counts, strict=True):
+                if name in file.schema_arrow.names:
+                    chunks += file.read(columns=[name])[name].chunks
+                else:
+                    chunks.append(pa.nulls(count))
+        wanted = next((chunk.type for chunk in chunks if not pa.types.is_null(chunk.type)), pa.null())
+        return pa.chunked_array([chunk.cast(wanted) for chunk in chunks], wanted)
+
+    def table(self) -> Any:
+        """Everything, read now, as one Arrow table."""
+        import pyarrow as pa
+
+        return pa.table({name: self[name] for name in self.column_names})
+
+    def names(self, positions: Positions) -> list[str]:
+        """Ids of positions, in their order."""
+        found: list[str] = self.ids.take(positions).to_pylist()
+        return found
+
+    def rows(self, positions: Sequence[int], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """Metadata of positions, in their order; ``groups`` as a map."""
+        found = []
+        for position in positions:
+            group = bisect_right(self._first_rows, position) - 1
+            row = self._group(group).slice(position - self._first_rows[group], 1).to_pylist()[0]
+            row["id"] = str(row["id"])
+            if "groups" in self.column_names or columns is None:
+                row["groups"] = json.loads(row.get("groups") or "{}")
+            found.append(row if columns is None else {name: row.get(name) for name in columns})
+        return found
+
+    def among(self, names: Sequence[str]) -> Mask:
+        """Which rows have one of these ids, (rows,)."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        mask: Mask = np.asarray(
+            pc.is_in(self.ids, value_set=pa.array(names, pa.large_string())), dtype=np.bool_
+        )
+        return mask
+
+    def candidates(self, name: str) -> Iterator[int]:
+        """Positions of an id, ascending; several if an item was replaced."""
+        order = self._by_id
+        low, high = 0, len(order)
+        asked = name.encode()
+        while low < high:  # bytes, as Arrow sorts
+            middle = (low + high) // 2
+            if self.ids[int(order[middle])].as_py().encode() < asked:
+                low = middle + 1
+            else:
+                high = middle
+        while low < len(order) and self.ids[int(order[low])].as_py() == name:
+            yield int(order[low])
+            low += 1
+
+    @cached_property
+    def _by_id(self) -> npt.NDArray[np.uint32]:
+        """Positions in the order of their ids: four bytes an item, where a dictionary takes 130."""
+        import pyarrow.compute as pc
+
+        return np.asarray(pc.array_sort_indices(self.ids)).astype(np.uint32)  # equal ids stay in their order
+
+    @property
+    def _group_sizes(self) -> list[int]:
+        return [
+            file.metadata.row_group(number).num_rows
+            for file in self._files
+            for number in range(file.metadata.num_row_groups)
+        ]
+
+    @cached_property
+    def _places(self) -> list[tuple[Any, int]]:
+        """Of each row group: its file, and its number there."""
+        return [(file, number) for file in self._files for number in range(file.metadata.num_row_groups)]
+
+    def _group(self, group: int) -> Any:
+        with self._lock:
+            if group not in self._groups:
+                file, number = self._places[group]
+                self._groups[group] = file.read_row_group(number)
+                while len(self._groups) > 1 and sum(map(len, self._groups.values())) > _KEPT_ROWS:
+                    self._groups.popitem(last=False)
+            self._groups.move_to_end(group)
+            return self._groups[group]

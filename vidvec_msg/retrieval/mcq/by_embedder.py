@@ -1,0 +1,93 @@
+"""An embedder answers with the option that lies nearest to the clip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from vidvec_msg.embedders.contract import Embedder, Role, Vectors
+from vidvec_msg.errors import Failure
+from vidvec_msg.formats.items import Item
+from vidvec_msg.retrieval.embed import embed_items
+from vidvec_msg.retrieval.mcq.question import Answer, Question, best_option
+from vidvec_msg.runs import digest_of
+
+
+class EmbedderAnswerer:
+    """The highest cosine between the clip, as a query, and the options, as documents.
+
+    An option that means nothing by itself is embedded with its question before it. Without the clip, the
+    question's words stand in its place: what the options give away by themselves.
+
+    Args:
+        embedder: any.
+        folder: for its vectors, so that an interrupted exam goes on and a repeated one embeds nothing.
+        spec: what ``load_embedder`` made the embedder from.
+        batch_size: items per call; 0: see :func:`vidvec_msg.retrieval.embed.items_per_call`.
+    """
+
+    sees_letters = False
+
+    def __init__(self, embedder: Embedder, folder: Path, *, spec: str, batch_size: int = 0) -> None:
+        self.embedder, self.folder, self.spec, self.batch_size = embedder, folder, spec, batch_size
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        return self.embedder.card.name
+
+    @property
+    def fingerprint(self) -> str:
+        """The embedder's."""
+        return self.embedder.card.fingerprint
+
+    def answers(
+        self, questions: Sequence[Question], *, with_clip: bool, failures: list[Failure]
+    ) -> Iterator[Answer]:
+        """See :class:`~vidvec_msg.retrieval.mcq.answerer.Answerer`."""
+        asked = {
+            one.id: one.clip if with_clip else Item(_name_of(one.words), text=one.words) for one in questions
+        }
+        texts = {text: Item(_name_of(text), text=text) for one in questions for text in _texts(one)}
+        left, why = self._vectors(list({item.id: item for item in asked.values()}.values()), "query")
+        right, why_not = self._vectors(list(texts.values()), "document")
+        why |= why_not
+        for one in questions:
+            query, options = asked[one.id].id, [texts[text].id for text in _texts(one)]
+            lacking = [name for name in (query, *options) if name in why]
+            if lacking:
+                failures.append(Failure(one.id, why[lacking[0]]))
+                continue
+            # row by row: the same bits for the same pair, so that equal texts tie exactly
+            scores = [float(np.dot(left[query], right[option])) for option in options]
+            chosen, tied = best_option(scores, [option.id for option in one.options])
+            yield Answer(one.id, chosen, tuple(scores), tied=tied)
+
+    def _vectors(self, items: Sequence[Item], role: Role) -> tuple[dict[str, Vectors], dict[str, str]]:
+        """Id → vector (dim,); id → reason for those that have none."""
+        folder = self.folder / f"{role}-{digest_of([item.id for item in items])[:12]}"
+        made = embed_items(
+            items,
+            self.embedder,
+            role=role,
+            out=folder,
+            batch_size=self.batch_size,
+            max_failures=len(items),
+            spec=self.spec,
+        )
+        vectors = np.asarray(made.matrix(), dtype=np.float32)  # (rows, dim)
+        reasons = {failure.item: failure.reason for failure in made.failures}
+        return dict(zip(made.ids, vectors, strict=True)), reasons
+
+
+def _texts(question: Question) -> list[str]:
+    """What is embedded for each option."""
+    if question.alone:
+        return [option.text for option in question.options]
+    return [f"{question.words} {option.text}" for option in question.options]
+
+
+def _name_of(text: str) -> str:
+    return f"text {digest_of(text)[:16]}"
