@@ -3,10 +3,10 @@
     python benchmarks/bench_ingest.py                     up to a million texts: four minutes on two cores
     python benchmarks/bench_ingest.py --sizes 10000 50000
 
-Texts of about 130 characters in a collection on disk → a vectors folder, by the verb ``embed``, each size in a
-process of its own. The embedder adds up directions from a table and costs little: what is measured is the
-pipeline. Peak resident memory as Linux counts it (VmHWM). It is bounded by a shard of 5,000 items, and by what
-stays for each item: the 8 bytes of its place in the file, and 24 more while the ids are checked.
+Texts of about 130 characters in a collection on disk → a vectors folder, by the verb ``embed``, each size
+in a process of its own. The embedder adds up directions from a table and costs little: what is measured is
+the pipeline. Peak resident memory as Linux counts it (VmHWM). It is bounded by a shard of 5,000 items, and
+by what stays for each item: 8 bytes, its place in the file, and 24 more while the ids are checked.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def measure_searches(folder: Path, dim: int, repeats: int) -> dict[str, dict[str
     after the other, since the second would find its vectors in the cache.
     """
     opened = VectorIndex.open(folder)
-    bare = opened._index
+    bare = opened.segments[0].faiss_index
     searches: dict[str, Callable[[Vectors, int], Any]] = {"ours": opened.search, "peer": bare.search}
     best: dict[str, dict[str, float]] = {side: {} for side in searches}
     random = np.random.default_rng(1)

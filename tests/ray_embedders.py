@@ -11,7 +11,6 @@ from pathlib import Path
 from fakes import KeywordEmbedder
 
 from vidvec_msg.embedders.contract import Role, Vectors
-from vidvec_msg.errors import JobFailed
 from vidvec_msg.formats.items import Item
 
 
@@ -23,7 +22,6 @@ class Noting(KeywordEmbedder):
         dies_at: id of an item at which the process kills itself.
         times: how often; the files tell how often it has.
         fails_at: id of an item at which it raises an error that is not about single items.
-        refuses: raises what names an endpoint that does not answer.
         pause: seconds a batch.
     """
 
@@ -33,12 +31,11 @@ class Noting(KeywordEmbedder):
         dies_at: str = "",
         times: int = 1,
         fails_at: str = "",
-        refuses: bool = False,
         pause: float = 0.0,
     ) -> None:
         super().__init__()
         self.notes, self.dies_at, self.times = Path(notes), dies_at, times
-        self.fails_at, self.refuses, self.pause = fails_at, refuses, pause
+        self.fails_at, self.pause = fails_at, pause
 
     def encode(self, items: Sequence[Item], *, role: Role) -> Vectors:
         ids = [item.id for item in items]
@@ -51,6 +48,4 @@ class Noting(KeywordEmbedder):
                 os.kill(os.getpid(), signal.SIGKILL)
         if self.fails_at in ids:
             raise MemoryError("out of memory")
-        if self.refuses:
-            raise JobFailed("the endpoint does not answer; start it, and the same command goes on")
         return super().encode(items, role=role)

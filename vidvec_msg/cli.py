@@ -58,15 +58,29 @@ VERBS: Mapping[str, Verb] = {
     ),
     "embed": Verb("vidvec_msg.retrieval.embed:embed", "one side of a collection → a folder of vectors"),
     "index": Verb("vidvec_msg.retrieval.index:index", "vectors or a collection → a FAISS index folder"),
+    "index-add": Verb("vidvec_msg.retrieval.index_add:index_add", "more items into an index, or new for old"),
+    "index-delete": Verb("vidvec_msg.retrieval.index_delete:index_delete", "items out of an index, by id"),
+    "index-compact": Verb(
+        "vidvec_msg.retrieval.index_compact:index_compact", "an index of many changes → one segment again"
+    ),
+    "index-merge": Verb("vidvec_msg.retrieval.index_merge:index_merge", "indexes of one embedder → one"),
     "search": Verb("vidvec_msg.retrieval.search:search", "query an index by text, clip, image or id"),
+    "synth": Verb("vidvec_msg.data_synth.verb:synth", "personas and a chat model → pairs that fit takes"),
+    "filter-pairs": Verb(
+        "vidvec_msg.data_synth.filter_verb:filter_pairs", "any pairs → those that stay, and why others do not"
+    ),
     "mine-negatives": Verb(
         "vidvec_msg.retrieval.mining.verb:mine_negatives", "hard negatives for pairs, by any embedder"
+    ),
+    "mine-relevance": Verb(
+        "vidvec_msg.retrieval.relevance_mining.verb:mine_relevance", "pairs of one meaning, for review"
     ),
     "evaluate": Verb("vidvec_msg.retrieval.evaluate:evaluate", "measure an embedder in both directions"),
     "compare": Verb("vidvec_msg.retrieval.compare:compare", "evaluations side by side, with paired tests"),
     "leaderboard": Verb(
         "vidvec_msg.retrieval.leaderboard:leaderboard", "many evaluations → one table a benchmark"
     ),
+    "mcq": Verb("vidvec_msg.retrieval.mcq.verb:mcq", "multiple choice, by embedders and language models"),
     "doctor": Verb("vidvec_msg.retrieval.doctor:doctor", "examine an embedder, and audit a collection"),
     "merge": Verb("vidvec_msg.embedders.merge:merge", "an adapter into its model's weights, as an embedder"),
     "export": Verb("vidvec_msg.embedders.export.verb:export", "an embedder → a folder that other tools open"),

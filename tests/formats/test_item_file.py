@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vidvec_msg.errors import JobFailed, RefusedRequest
@@ -41,6 +41,7 @@ def test_a_file_left_alone_gives_what_loading_gives(tmp_path: Path) -> None:
         left[4]
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.data())
 def test_slices_and_slices_of_slices_are_those_of_a_list(
     tmp_path_factory: pytest.TempPathFactory, data

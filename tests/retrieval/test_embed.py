@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from fakes import KEYWORDS, KeywordEmbedder
 
+from vidvec_msg.cli import main
 from vidvec_msg.embedders.contract import Role, Vectors
-from vidvec_msg.errors import Failure, ItemError, RefusedRequest, TooManyFailures
+from vidvec_msg.errors import Failure, ItemError, JobFailed, RefusedRequest, TooManyFailures
 from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.embed import (
     allowed_failures,
@@ -384,6 +385,76 @@ def test_the_verb_embeds_either_side_with_its_role(tmp_path: Path) -> None:
         assert pq.read_table(out / "ids.parquet")["id"].to_pylist() == ids
     out = embed(collection, "fakes:KeywordEmbedder", tmp_path / "v", role="query")
     assert json.loads((out / "manifest.json").read_text())["role"] == "query"
+
+
+def test_three_broken_items_of_ten_are_a_matter_of_the_allowance(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """30%: half of them clips whose file is missing, which are refused before the embedder is loaded."""
+    folder = tmp_path / "c"
+    folder.mkdir()
+    texts = {n: {"text": "nothing" if n % 20 == 3 else "a dog"} for n in range(100)}
+    rows = [
+        {"_id": f"d{n}", **text} | ({"video": "gone.mp4"} if n % 4 == 1 else {}) for n, text in texts.items()
+    ]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["embed", "--collection", folder, "--embedder", "fakes:KeywordEmbedder", "--out", tmp_path / "v"]
+
+    def run(share: float) -> tuple[int, str]:
+        code = main([*map(str, words), "--max-failures", str(share)])
+        return code, capsys.readouterr().err
+
+    code, told = run(0.24)
+    assert code == 2
+    assert "25 of 100 items lack their media and 24 may fail (max_failures): 25 problems" in told
+    assert "d1: file not found: " in told
+    assert "… and 5 more" in told
+    assert not (tmp_path / "v").exists()
+    code, told = run(0.29)
+    assert code == 1
+    assert "30 of 100 items failed and 29 may (max_failures); the others are in" in told
+    assert run(0.3) == (0, f"vectors folder {tmp_path / 'v'} is complete already: nothing to embed\n"
+                           f"70 vectors of 8 dimensions in {tmp_path / 'v'}, 30 items failed\n")  # fmt: skip
+
+
+def test_a_collection_that_changes_under_a_job_ends_it_and_what_is_done_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "c"
+    folder.mkdir()
+    lines = [json.dumps({"_id": f"d{n}", "text": "a dog"}) + "\n" for n in range(6)]
+    (folder / "corpus.jsonl").write_text("".join(lines))
+    real = KeywordEmbedder.encode
+
+    def touches(self: KeywordEmbedder, items: Sequence[Item], *, role: Role) -> Vectors:
+        os.utime(folder / "corpus.jsonl", ns=(0, 0))
+        return real(self, items, role=role)
+
+    options = {"batch_size": 2, "shard_size": 4}
+    with monkeypatch.context() as patched:
+        patched.setattr(KeywordEmbedder, "encode", touches)
+        with pytest.raises(
+            JobFailed, match=r"corpus\.jsonl was changed while it was in use; leave it as it is"
+        ):
+            embed(folder, "fakes:KeywordEmbedder", tmp_path / "v", **options)
+    assert (tmp_path / "v" / ".work" / "part-000000000000.json").exists()
+    embed(folder, "fakes:KeywordEmbedder", tmp_path / "v", **options)  # its content is the same
+    embed(folder, "fakes:KeywordEmbedder", tmp_path / "whole", **options)
+    assert content(tmp_path / "v") == content(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("engine", "actors"), [("local", 2), ("ray", -1)])
+def test_actors_are_a_matter_of_a_cluster(tmp_path: Path, engine: str, actors: int) -> None:
+    with pytest.raises(
+        RefusedRequest, match=f"--actors {actors}: a number of processes, 1 or more, of --engine ray"
+    ):
+        embed(
+            collection_of(tmp_path / "c"),
+            "fakes:KeywordEmbedder",
+            tmp_path / "v",
+            engine=engine,
+            actors=actors,
+        )
 
 
 SLOW_JOB = """

@@ -175,7 +175,7 @@ def test_options_have_effects(folder: Path, tmp_path: Path, monkeypatch: pytest.
     report("depth", depth=2)
     assert len((tmp_path / "depth/runs/forward.trec").read_text().splitlines()) == 8
     seeds = []
-    monkeypatch.setattr(directions, "bootstrap_intervals", lambda _, *, seed: seeds.append(seed) or {})
+    monkeypatch.setattr(directions, "bootstrap_intervals", lambda _, *, seed, **__: seeds.append(seed) or {})
     report("seed", seed=9)
     assert seeds == [9, 9]
 

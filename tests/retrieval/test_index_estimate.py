@@ -31,9 +31,9 @@ DIM = 32
 @pytest.mark.parametrize(
     ("factory", "off"),
     [("Flat", 0.001), ("SQ8", 0.01), ("SQfp16", 0.01), ("IVF16,Flat", 0.01), ("IVF16,SQ8", 0.01),
-     ("IVF16,PQ8x4", 0.02), ("PQ8x4", 0.02), ("HNSW32,Flat", 0.02), ("HNSW16,SQ8", 0.02), ("NSG16,Flat", 0.02),
-     ("IVF16_HNSW32,Flat", 0.02), ("RR32,IVF16,RaBitQ4", 0.02), ("RaBitQ", 0.03), ("IVF16,PQ8x4fs,RFlat", 0.05),
-     ("L2norm,Flat", 0.01), ("SQ4,Refine(SQ8)", 0.01)],
+     ("IVF16,PQ8x4", 0.02), ("PQ8x4", 0.02), ("HNSW32,Flat", 0.02), ("HNSW16,SQ8", 0.02),
+     ("NSG16,Flat", 0.02), ("IVF16_HNSW32,Flat", 0.02), ("RR32,IVF16,RaBitQ4", 0.02), ("RaBitQ", 0.03),
+     ("IVF16,PQ8x4fs,RFlat", 0.05), ("L2norm,Flat", 0.01), ("SQ4,Refine(SQ8)", 0.01)],
 )  # fmt: skip
 def test_the_estimate_is_the_size_of_the_file(tmp_path: Path, factory: str, off: float) -> None:
     count = 3000

@@ -26,13 +26,13 @@ def test_a_log_gets_a_line_now_and_then(
     clock = [100.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
     with caplog.at_level("INFO"), progress("embed v", 10_000, done=2000, log=LOG) as tell:
-        for second, done in ((30, 2500), (60, 3000), (90, 3500), (120, 4001), (4000, 4002)):
+        for second, done in ((30, 2300), (60, 2600), (90, 3000), (120, 3201), (4000, 4001)):
             clock[0] = 100.0 + second
             tell(done, done // 1000)
     assert caplog.messages == [
-        "embed v: 3,000 of 10,000 items (30%), 16.7 items/s, 07:00 left, 3 failed",
-        "embed v: 4,001 of 10,000 items (40%), 16.7 items/s, 05:59 left, 4 failed",
-        "embed v: 4,002 of 10,000 items (40%), 2.0 s/item, 3:19:41 left, 4 failed",
+        "embed v: 2,600 of 10,000 items (26%), 10.0 items/s, 12:20 left, 2 failed",
+        "embed v: 3,201 of 10,000 items (32%), 10.0 items/s, 11:19 left, 3 failed",
+        "embed v: 4,001 of 10,000 items (40%), 2.0 s/item, 3:19:52 left, 4 failed",
     ]
 
 

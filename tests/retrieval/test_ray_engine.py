@@ -10,18 +10,18 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fakes import KEYWORDS
 
 from vidvec_msg.errors import JobFailed, RefusedRequest, TooManyFailures
+from vidvec_msg.retrieval import ray_engine
 from vidvec_msg.retrieval.embed import embed
 
 TESTS = Path(__file__).parent.parent
 CLIP_GONE = {4, 21}
 OPTIONS = {"shard_size": 5, "batch_size": 2, "max_failures": 4}
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +87,7 @@ def encoded(notes: Path) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_cluster_makes_the_bytes_of_one_process(
     cluster: str, collection: Path, whole: dict[str, bytes], notes: Path, tmp_path: Path
 ) -> None:
@@ -98,13 +99,14 @@ def test_a_cluster_makes_the_bytes_of_one_process(
     assert len(processes) == 2
     assert f".{os.getpid()}" not in processes
     before = encoded(notes)
-    embed(collection, spec, out, engine="ray", **OPTIONS)  # complete
-    embed(collection, "fakes:KeywordEmbedder", out, **OPTIONS)
-    assert encoded(notes) == before
     with pytest.raises(TooManyFailures, match=r"4 of 23 items failed and 3 may \(max_failures\)"):
-        embed(collection, spec, out, engine="ray", **OPTIONS | {"max_failures": 3})
+        embed(
+            collection, spec, out, engine="ray", **OPTIONS | {"max_failures": 3}
+        )  # complete, and judged anew
+    assert encoded(notes) == before
 
 
+@pytest.mark.slow
 def test_a_worker_killed_on_the_way_costs_no_row(
     cluster: str, collection: Path, whole: dict[str, bytes], notes: Path, tmp_path: Path
 ) -> None:
@@ -117,19 +119,27 @@ def test_a_worker_killed_on_the_way_costs_no_row(
     assert content(out) == whole
 
 
+@pytest.mark.slow
 def test_a_unit_that_always_kills_its_process_ends_the_job_which_goes_on_anywhere(
-    cluster: str, collection: Path, whole: dict[str, bytes], notes: Path, tmp_path: Path
+    cluster: str,
+    collection: Path,
+    whole: dict[str, bytes],
+    notes: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(ray_engine, "_TRIES_AGAIN", 1)
     spec = f"ray_embedders:Noting?notes={notes}&dies_at=d13&times=99"
     with pytest.raises(JobFailed, match=r"the cluster gave up: .* items are saved; the same command goes on"):
         embed(collection, spec, tmp_path / "v", engine="ray", actors=2, **OPTIONS)
-    assert 2 <= len(list(notes.glob("death.*"))) <= 6
+    assert len(list(notes.glob("death.*"))) == 2
     saved = {path.stem for path in (tmp_path / "v" / ".work").glob("shard-*.npy")}
     assert "shard-00002" not in saved
     out = embed(collection, "fakes:KeywordEmbedder", tmp_path / "v", **OPTIONS)
     assert content(out) == whole
 
 
+@pytest.mark.slow
 def test_a_driver_killed_on_the_way_goes_on_with_the_shards_it_had(
     cluster: str, collection: Path, whole: dict[str, bytes], notes: Path, tmp_path: Path
 ) -> None:
@@ -157,6 +167,7 @@ def test_a_driver_killed_on_the_way_goes_on_with_the_shards_it_had(
     assert not {f"d{int(path.stem.removeprefix('shard-')) * 5}" for path in saved} & again
 
 
+@pytest.mark.slow
 def test_errors_of_actors_come_back_in_their_own_words(
     cluster: str, collection: Path, notes: Path, tmp_path: Path
 ) -> None:
@@ -165,15 +176,50 @@ def test_errors_of_actors_come_back_in_their_own_words(
         RuntimeError, match="'keywords' failed on the batch of items d10, d11: MemoryError: out of"
     ):
         embed(collection, f"{spec}&fails_at=d11", tmp_path / "v", engine="ray", **OPTIONS)
-    with pytest.raises(JobFailed, match="the endpoint does not answer; start it"):
-        embed(collection, f"{spec}&refuses=true", tmp_path / "w", engine="ray", **OPTIONS)
     with pytest.raises(RefusedRequest, match="unknown option 'note'"):
         embed(collection, "ray_embedders:Noting?note=x", tmp_path / "x", engine="ray", **OPTIONS)
-    with pytest.raises(
-        RefusedRequest, match="--actors 3: the cluster has 2 CPUs on 2 machines, and each actor"
-    ):
-        embed(collection, spec, tmp_path / "x", engine="ray", actors=3, **OPTIONS)
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("kind", [RefusedRequest, JobFailed, RuntimeError])
+def test_errors_keep_their_kind_and_their_words(kind: type[Exception]) -> None:
+    def fails() -> None:
+        raise kind("start the endpoint")
+
+    with pytest.raises(kind, match=r"^start the endpoint$"):
+        ray_engine._raise_if_told(ray_engine._told(fails))
+    with pytest.raises(RuntimeError, match=r"^ZeroDivisionError: .*by zero$"):
+        ray_engine._raise_if_told(ray_engine._told(lambda: 1 // 0))
+
+
+def machine(**resources: float) -> dict[str, object]:
+    return {"Alive": True, "Resources": resources}
+
+
+@pytest.mark.parametrize(
+    ("machines", "asked", "size", "resources"),
+    [
+        ([machine(CPU=8.0)], 0, 1, {"num_cpus": 8}),
+        ([machine(CPU=8.0), machine(CPU=4.0), machine()], 0, 2, {"num_cpus": 4}),
+        ([machine(CPU=8.0), machine(CPU=4.0)], 3, 3, {"num_cpus": 2}),
+        ([machine(CPU=2.0)], 2, 2, {"num_cpus": 1}),
+        ([machine(CPU=64.0), machine(CPU=32.0, GPU=8.0)], 0, 8, {"num_gpus": 1, "num_cpus": 4}),
+        ([machine(CPU=16.0, GPU=1.0), machine(CPU=4.0, GPU=8.0)], 2, 2, {"num_gpus": 1, "num_cpus": 1}),
+    ],
+)
+def test_an_actor_takes_a_gpu_and_its_share_of_the_processors(
+    machines: list[dict[str, object]], asked: int, size: int, resources: dict[str, int]
+) -> None:
+    stand_in = SimpleNamespace(nodes=lambda: [*machines, {"Alive": False, "Resources": {"GPU": 4.0}}])
+    assert ray_engine._actors(stand_in, asked) == (size, resources)
+
+
+def test_more_actors_than_the_cluster_has_places_are_refused() -> None:
+    stand_in = SimpleNamespace(nodes=lambda: [machine(CPU=9.0, GPU=2.0), machine(CPU=4.0)])
+    with pytest.raises(
+        RefusedRequest, match="--actors 3: the cluster has 2 GPUs on 1 machines, and each actor"
+    ):
+        ray_engine._actors(stand_in, 3)
 
 
 def test_a_client_outside_the_cluster_is_refused(

@@ -120,18 +120,18 @@ def test_a_join_that_was_killed_is_done_again(
     out = tmp_path / "out"
     for number in (1, 2):
         run(collection, out, f"{number}/2")
-    real, taken = slices.write_json, []
+    real, taken = slices.Record.write, []
 
-    def dies(path: Path, record: object) -> None:
-        taken.append(path)
+    def dies(record: slices.Record, work: Path) -> None:
+        taken.append(record)
         if len(taken) == 2:
             raise KeyboardInterrupt
-        real(path, record)
+        real(record, work)
 
-    monkeypatch.setattr(slices, "write_json", dies)
-    with pytest.raises(KeyboardInterrupt):
-        run(collection, out)
-    monkeypatch.setattr(slices, "write_json", real)
+    with monkeypatch.context() as patched:
+        patched.setattr(slices.Record, "write", dies)
+        with pytest.raises(KeyboardInterrupt):
+            run(collection, out)
     assert content(run(collection, out)) == whole
 
 

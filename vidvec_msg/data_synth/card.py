@@ -17,8 +17,8 @@ def page(summary: Mapping[str, Any], pairs: Sequence[Pair], way: Sequence[Stage]
     parts = [
         _header(summary),
         f"# {summary['pairs']:,} pairs of storylines and messages\n",
-        "Each row is a dense storyline of a short clip (`anchor`) and the message that the clip conveys without "
-        "saying it (`positive`). The texts are written by a language model; no clip exists.\n",
+        "Each row is a dense storyline of a short clip (`anchor`) and the message that the clip conveys "
+        "without saying it (`positive`). The texts are written by a language model; no clip exists.\n",
         _origin(summary),
         "## From requests to pairs\n\n"
         f"{markdown_table(way)}\n\n![What is left after each step](funnel.png)\n\n"
@@ -78,19 +78,24 @@ def _origin(summary: Mapping[str, Any]) -> str:
 
 
 def _shape(summary: Mapping[str, Any]) -> str:
-    lines = ["## Lengths and groups\n", "| words | least | 25% | median | 75% | most | mean |", "| --- " * 7 + "|"]
+    lines = [
+        "## Lengths and groups\n",
+        "| words | least | 25% | median | 75% | most | mean |",
+        "| --- " * 7 + "|",
+    ]
     for name, spread in summary["lengths"].items():
         if spread:
             told = " | ".join(f"{value:g}" for value in spread.values())
             lines.append(f"| {name.replace('_words', '')} | {told} |")
     groups = summary["groups"]
     lines.append(
-        f"\n{groups['pairs_in_groups']:,} pairs lie in {groups['groups']:,} groups of near messages (the largest "
-        f"has {groups['largest']:,}); rows of one `group` are never each other's negatives."
+        f"\n{groups['pairs_in_groups']:,} pairs lie in {groups['groups']:,} groups of near messages (the "
+        f"largest has {groups['largest']:,}); rows of one `group` are never each other's negatives."
     )
     if summary["validation_pairs"]:
         lines.append(
-            f"{summary['validation_pairs']:,} pairs are kept aside (`splits/validation.jsonl`), groups as a whole."
+            f"{summary['validation_pairs']:,} pairs are kept aside (`splits/validation.jsonl`), groups as a "
+            "whole."
         )
     return "\n".join(lines) + "\n"
 
@@ -104,8 +109,10 @@ def _variety(found: Mapping[str, Any]) -> str:
         "| | distinct-1 | distinct-2 | distinct-3 |",
         "| --- | ---: | ---: | ---: |",
     ]
-    for what in ("messages", "storylines"):
-        lines.append(f"| {what} | " + " | ".join(f"{value:.3f}" for value in found[what].values()) + " |")
+    lines += [
+        f"| {what} | " + " | ".join(f"{value:.3f}" for value in found[what].values()) + " |"
+        for what in ("messages", "storylines")
+    ]
     lines.append(
         f"\nMean cosine of a message with its nearest other one {similarity['nearest']:.3f}, with all "
         f"{similarity['mean']:.3f} ({similarity['by']}).\n"

@@ -1,8 +1,8 @@
-"""Messages that lie near each other: groups that are never each other's negatives, and splits that respect them.
+"""Messages near each other: groups that are never each other's negatives, and splits of whole groups.
 
-Two messages are neighbours if they share so many of their stems, or if their vectors lie so near; a group is what
-neighbours of neighbours hang together. It errs on the side of too large: two messages wrongly in one group cost a
-few negatives, two wrongly apart put a paraphrase of a training message into the validation.
+Two messages are neighbours if they share so many of their stems, or if their vectors lie so near; a group is
+what neighbours of neighbours hang together. It errs on the side of too large: two messages wrongly in one
+group cost a few negatives, two wrongly apart put a paraphrase of a training message into the validation.
 """
 
 from __future__ import annotations

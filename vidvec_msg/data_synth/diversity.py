@@ -1,4 +1,4 @@
-"""How varied pairs are: distinct words, self-similarity, and how evenly messages fill a space as they grow."""
+"""How varied pairs are: distinct words, self-similarity, how evenly messages fill a space as they grow."""
 
 from __future__ import annotations
 

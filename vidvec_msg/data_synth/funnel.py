@@ -52,7 +52,9 @@ def terminal_table(way: Sequence[Stage]) -> str:
         table.add_column(name, justify="left" if name == "step" else "right")
     for stage in way:
         gone = stage.given - stage.left
-        table.add_row(stage.name, f"{stage.given:,}", f"{gone:,}", _share(gone, stage.given), f"{stage.left:,}")
+        table.add_row(
+            stage.name, f"{stage.given:,}", f"{gone:,}", _share(gone, stage.given), f"{stage.left:,}"
+        )
         for code, number in sorted(stage.codes.items(), key=lambda entry: -entry[1]):
             table.add_row(f"  {code}", "", f"{number:,}", _share(number, stage.given), "")
     console = Console(width=100, highlight=False)
@@ -63,7 +65,10 @@ def terminal_table(way: Sequence[Stage]) -> str:
 
 def markdown_table(way: Sequence[Stage]) -> str:
     """For the card."""
-    lines = ["| step | given | rejected | share | left | reasons |", "| --- | ---: | ---: | ---: | ---: | --- |"]
+    lines = [
+        "| step | given | rejected | share | left | reasons |",
+        "| --- | ---: | ---: | ---: | ---: | --- |",
+    ]
     for stage in way:
         gone = stage.given - stage.left
         ordered = sorted(stage.codes.items(), key=lambda entry: -entry[1])

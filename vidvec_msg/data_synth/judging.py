@@ -58,7 +58,9 @@ class Verdict:
                 kept.append(pair)
             else:
                 step.codes[reason.code] += 1
-                rejects.append(Reject(pair, self.name, reason, {"answer": record["fields"] if record else {}}))
+                rejects.append(
+                    Reject(pair, self.name, reason, {"answer": record["fields"] if record else {}})
+                )
         return kept, step, rejects, unanswered
 
 

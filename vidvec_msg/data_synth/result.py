@@ -1,4 +1,4 @@
-"""The folder of a synthesis or a filtering: pairs, rejects, splits, card, and the summary that is written last."""
+"""The folder of a synthesis or a filtering: pairs, rejects, splits, card, and last the summary."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ def write_result(
         "pairs": len(rows),
         "rejects": count_rejects,
         "funnel": [
-            {"step": one.name, "given": one.given, "left": one.left, "reasons": dict(one.codes)} for one in way
+            {"step": one.name, "given": one.given, "left": one.left, "reasons": dict(one.codes)}
+            for one in way
         ],
         "groups": _groups(rows),
         "validation_pairs": sum(row.provenance.get("split") == VALIDATION for row in rows),

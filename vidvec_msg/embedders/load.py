@@ -148,7 +148,7 @@ def check_spec(spec: str | Path) -> None:
 
 
 def parse_options(spec: str, signed: Maker, *, what: str) -> tuple[str, dict[str, Any]]:
-    """Name and options of a spec ``NAME?key=value&key=value`` that stands for something else than an embedder.
+    """Name and options of a spec ``NAME?key=value&key=value`` that does not stand for an embedder.
 
     Args:
         spec: the spec.

@@ -9,10 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from vidvec_msg.media.files import file_problem
-from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.media.images import ImageError, read_image
 from vidvec_msg.media.pyav_reader import Packets, decodable, picture_streams, read_packets
-from vidvec_msg.media.video import Readers, VideoError, read_frames
+from vidvec_msg.media.video import Readers, VideoError, reader_of
 
 Medium = Literal["video", "image", "audio"]
 Depth = Literal["first", "all"]
@@ -145,11 +144,8 @@ def _facts_of_streams(path: Path, depth: Depth, reader: Readers) -> MediaFacts:
         # clocks of 1 ms round the gaps of 30 fps to 33 and 34
         variable_rate=bool(len(gaps) > 1 and gaps.max() - gaps.min() > max(0.002, 0.1 * float(gaps.mean()))),
         has_sound=loud,
-        reader="pyav" if reader == "pyav" else read_frames(path, _FIRST_FRAME, end=1e-3).reader,
+        reader="pyav" if reader == "pyav" else reader_of(path.absolute(), packets),
     )
-
-
-_FIRST_FRAME = FramePolicy(max_frames=1)
 
 
 def _decode(

@@ -1,4 +1,4 @@
-"""PyAV's way to the frames of a file: for what decord cannot read.
+"""What the packets of a file say of its frames, and PyAV's way to the frames.
 
 The packets say when each frame is shown, without a picture decoded. Then only what the chosen frames need is
 decoded: from the key frame before each of them, without the pictures that no other refers to.
@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 
 from vidvec_msg.formats.items import Pixels
-from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.media.images import shrink
-from vidvec_msg.media.timetable import Choice, Indices, Seconds, Timetable, VideoError, choose_frames
+from vidvec_msg.media.timetable import Choice, Indices, Seconds, Timetable, VideoError
 
 _WORTH_SEEKING = 8  # frames; a seek costs about as much as decoding so many
+# containers that find a second again; others (MPEG-PS, bare streams) do not have one for every frame
+_SEEKS = {"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm", "avi", "asf", "flv", "mpegts"}
 _SKIPS_EXACTLY = {"h264"}  # codecs whose packets say for certain that no other picture refers to theirs
+_REFRESHING = {"h264": {5}, "hevc": {19, 20}}  # kinds of units after which nothing refers to what was before
 _ATTACHED_PICTURE = 0x0400  # AV_DISPOSITION_ATTACHED_PIC
 
 
@@ -32,27 +34,16 @@ class Packets:
         table: when each frame is shown: exact even where the header counts none (WebM) or too many.
         origin: second on the container's clock that the timetable calls 0.
         keys: shape (key frames,), positions in the timetable at which decoding can begin, increasing.
+        clean_keys: a file cut before any of these would be whole: nothing behind refers to what is before,
+            and nothing that is shown before is stored behind, as in open groups of pictures.
+        container: FFmpeg's name of the format.
     """
 
     table: Timetable
     origin: float
     keys: Indices
-
-
-def timetable_from_zero(starts: Seconds, last: float) -> tuple[Timetable, float]:
-    """The timetable of a container's clock, and the second on that clock that it calls 0.
-
-    A clock that starts late (MPEG-TS) is set back to 0; pictures that an edit list places before 0 stay
-    there, unseen.
-
-    Args:
-        starts: shape (frames,), seconds in order.
-        last: how long the last frame is shown; 0 if that is not known (FLV): as long as most.
-    """
-    if last <= 0 and len(starts) > 1:
-        last = float(np.median(np.diff(starts)))
-    origin = max(float(starts[0]), 0.0)
-    return Timetable(np.maximum.accumulate(starts) - origin, float(starts[-1]) + last - origin), origin
+    clean_keys: bool
+    container: str
 
 
 def picture_streams(container: Any) -> list[Any]:
@@ -70,33 +61,76 @@ def read_packets(container: Any, stream: Any) -> Packets:
     import av
 
     shown, last, keys = array("q"), array("q"), array("b")  # per packet; hours of video are a million of them
+    clean = True
     try:
         for packet in container.demux(stream):
             if packet.pts is not None and not packet.is_discard:
                 shown.append(packet.pts)
                 last.append(packet.duration or 0)
                 keys.append(packet.is_keyframe)
+                if packet.is_keyframe and len(keys) > 1:
+                    clean = clean and _refreshes(packet, stream.codec_context)
     except av.FFmpegError:
         if not shown:  # a truncated file is used as far as it goes
             raise
     if not shown:
         raise VideoError("holds no frames")
     order = np.argsort(np.frombuffer(shown, np.int64), kind="stable")
+    stored = np.flatnonzero(np.frombuffer(keys, np.int8))
+    shown_keys = np.flatnonzero(np.frombuffer(keys, np.int8)[order])
     base = float(stream.time_base)
-    starts = np.frombuffer(shown, np.int64)[order] * base
+    starts = np.frombuffer(shown, np.int64).astype(np.float64)[order] * base
     rate = float(stream.average_rate or 0)
     seconds = last[order[-1]] * base or (1 / rate if rate else 0.0)
-    table, origin = timetable_from_zero(starts, seconds)
-    return Packets(table, origin, np.flatnonzero(np.frombuffer(keys, np.int8)[order]))
+    table, origin = _from_zero(starts, seconds)
+    clean = clean and np.array_equal(stored, shown_keys)
+    return Packets(table, origin, shown_keys, clean, container.format.name)
 
 
-def read_with_pyav(
-    path: Path, policy: FramePolicy, start: float | None, end: float | None
-) -> tuple[Pixels, Choice, Timetable]:
-    """The frames that a policy asks for and that can be decoded.
+def _refreshes(packet: Any, context: Any) -> bool:
+    """Whether a key frame is one at which the decoder forgets what came before (IDR); H.264 and HEVC also
+    mark places as such from which the picture becomes whole only after a while.
+
+    A packet holds units, each after its length, whose size stands in the stream's head (ISO/IEC 14496-15); a
+    unit's first byte says what it is.
+    """
+    codec = context.codec.canonical_name
+    head = context.extradata or b""
+    if codec not in _REFRESHING:
+        return True
+    if len(head) < 23 or head[0] != 1:  # units after start codes, as in broadcasts
+        return False
+    size = (head[4 if codec == "h264" else 21] & 3) + 1
+    content, at = bytes(packet), 0
+    while at + size < len(content):
+        kind = content[at + size]
+        if (kind & 0x1F if codec == "h264" else kind >> 1 & 0x3F) in _REFRESHING[codec]:
+            return True
+        at += size + int.from_bytes(content[at : at + size], "big")
+    return False
+
+
+def _from_zero(starts: Seconds, last: float) -> tuple[Timetable, float]:
+    """The timetable of a container's clock, and the second on that clock that it calls 0.
+
+    A clock that starts late (MPEG-TS) is set back to 0; pictures that an edit list places before 0 stay
+    there, unseen.
+
+    Args:
+        starts: shape (frames,), seconds in order.
+        last: how long the last frame is shown; 0 if nothing says it: as long as most.
+    """
+    if last <= 0 and len(starts) > 1:
+        last = float(np.median(np.diff(starts)))
+    origin = max(float(starts[0]), 0.0)
+    return Timetable(starts - origin, float(starts[-1]) + last - origin), origin
+
+
+def packets_of(path: Path) -> Packets:
+    """What the packets of a file's pictures say.
 
     Raises:
-        VideoError: no video stream, no frames, or none that decodes.
+        VideoError: no video stream, or no frames.
         av.FFmpegError: not a video.
     """
     import av
@@ -106,21 +140,31 @@ def read_with_pyav(
         if not streams:
             kinds = sorted({stream.type for stream in container.streams if stream.type != "video"})
             raise VideoError(f"no video stream (it holds {', '.join(kinds) or 'nothing'})")
-        packets = read_packets(container, streams[0])
-    choice = choose_frames(packets.table, policy, start=start, end=end)
+        return read_packets(container, streams[0])
+
+
+def read_with_pyav(path: Path, packets: Packets, choice: Choice, max_pixels: int) -> tuple[Pixels, Choice]:
+    """The chosen frames, uint8 ``(frames, height, width, 3)``, and which of them decode.
+
+    Raises:
+        VideoError: none of them does.
+        av.FFmpegError: the file cannot be opened any more.
+    """
     wanted = choice.indices.tolist()
-    found = _decoded(path, packets, stretches(packets.keys, wanted), policy.max_pixels)
-    if found is None:  # a container that seeks badly (MPEG-TS)
-        found = _decoded(path, packets, [(0, wanted)], policy.max_pixels)
+    found = None
+    if packets.container in _SEEKS:
+        found = _decoded(path, packets, stretches(packets.keys, wanted), max_pixels)
+    if found is None:  # or a seek went wrong: from the beginning
+        found = _decoded(path, packets, [(0, wanted)], max_pixels)
     if not found:
         raise VideoError("broken beyond use (no frame could be decoded)")
     kept = np.isin(choice.indices, list(found))  # a truncated file gives what can be decoded
     choice = Choice(choice.indices[kept], choice.times[kept], choice.duration)
-    # frame by frame: what was stacked is let go
+    # frame by frame: what was copied is let go
     pixels = np.empty((len(found), *found[int(choice.indices[0])].shape), np.uint8)
     for row, index in enumerate(choice.indices.tolist()):
         pixels[row] = found.pop(index)
-    return pixels, choice, packets.table
+    return pixels, choice
 
 
 def stretches(keys: Indices, wanted: Sequence[int]) -> list[tuple[int, list[int]]]:
@@ -148,10 +192,11 @@ def stretches(keys: Indices, wanted: Sequence[int]) -> list[tuple[int, list[int]
 def _decoded(
     path: Path, packets: Packets, parts: Sequence[tuple[int, list[int]]], max_pixels: int
 ) -> dict[int, Pixels] | None:
-    """Upright frames by position; None if a seek led behind the frame that it was for."""
+    """Upright frames by position; None if a seek did not lead to a key frame before the frame it was for."""
     import av
 
     found: dict[int, Pixels] = {}
+    keys = set(packets.keys.tolist())
     size: tuple[int, int] | None = None
     with av.open(str(path)) as container:
         stream = picture_streams(container)[0]
@@ -166,7 +211,7 @@ def _decoded(
             left = set(wanted)
             landed = key == 0
             for index, frame in decodable(container, stream, packets, left):
-                if not landed and index > wanted[0]:
+                if not landed and (index > wanted[0] or index not in keys):
                     return None
                 landed = True
                 size = size or (frame.width, frame.height)

@@ -24,12 +24,10 @@ class Timetable:
     Args:
         starts: shape (frames,), not decreasing; the first visible moment of each frame.
         end: second at which the last frame disappears.
-        rounding: seconds by which a start may lie too late, for clocks that round.
     """
 
     starts: Seconds
     end: float
-    rounding: float = 1e-6
 
     @classmethod
     def at_constant_rate(cls, frames: int, fps: float) -> Timetable:
@@ -77,8 +75,8 @@ def choose_frames(table: Timetable, policy: FramePolicy, *, start: float | None,
     if start is not None and first >= table.end:
         raise VideoError(f"segment {_span(start, end)} begins after the clip's end at {table.end:.2f} s")
     times = frame_times(first, max(last, first), policy)  # (asked,)
-    # the frame shown at t is the last one that appeared at or before t
-    shown = np.searchsorted(table.starts, times + table.rounding, side="right") - 1
+    # the frame shown at t is the last one that appeared at or before t; 1e-6 s absorbs the rounding of clocks
+    shown = np.searchsorted(table.starts, times + 1e-6, side="right") - 1
     indices = np.unique(np.clip(shown, 0, len(table.starts) - 1))  # (frames,)
     appeared = np.maximum(table.starts[indices] - first, 0.0)
     return Choice(indices.astype(np.int64), appeared, max(last - first, 0.0))

@@ -1,15 +1,15 @@
 """A video file, or frames in memory, becomes the frames that a policy asks for.
 
-decord reads first (installed as decord2, the maintained continuation); PyAV stands behind it for what decord
-cannot open. Both choose by timestamp, through the same timetable.
+The packets say when each frame is shown, and the policy chooses by that. decord reads the chosen ones
+(installed as decord2, the maintained continuation) where it finds them; PyAV stands behind it for what decord
+cannot open and for files in which decord takes other frames for them.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from vidvec_msg.formats.items import Pixels
 from vidvec_msg.media.files import file_problem
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.media.images import ImageError, check_pixels, shrink
-from vidvec_msg.media.pyav_reader import read_with_pyav, timetable_from_zero
+from vidvec_msg.media.pyav_reader import Packets, packets_of, read_with_pyav
 from vidvec_msg.media.timetable import Choice, Indices, Seconds, Timetable, VideoError, choose_frames
 
 __all__ = ["Frames", "VideoError", "frames_in_memory", "read_frames"]
@@ -31,6 +31,7 @@ Reader = Literal["decord", "pyav", "memory"]
 Readers = Literal["auto", "decord", "pyav"]
 
 _PART = 1 << 26  # bytes of frames that decord gives at once, before they are made smaller
+_DECORD_SEEKS = {"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm", "flv", "gif"}  # containers, by FFmpeg's names
 _NO_SUBSTITUTES = 1e-9  # decord's share of frames that may be copies of a neighbour, silently; 0 means any
 
 
@@ -120,19 +121,44 @@ def read_frames(
     if problem := file_problem(path):
         raise VideoError(problem)
     place = path.absolute()  # FFmpeg takes the "a:" of "a:b.mp4" for a protocol
-    if reader != "pyav":
-        try:
-            return _read_with_decord(place, policy, start, end)
-        except VideoError as error:
-            raise VideoError(f"{path}: {error}") from error
-        except Exception as error:  # decord raises whatever FFmpeg and C++ throw
-            if reader == "decord":
-                raise VideoError(f"{path}: decord cannot read it ({error})") from error
-            logger.debug("%s: decord cannot read it (%s); PyAV's turn", path, error)
     try:
-        return _read_with_pyav(place, policy, start, end)
+        return _read(place, policy, start, end, reader)
     except VideoError as error:
         raise VideoError(f"{path}: {error}") from error
+
+
+def _read(path: Path, policy: FramePolicy, start: float | None, end: float | None, reader: Readers) -> Frames:
+    import av
+
+    try:
+        packets = packets_of(path)
+        choice = choose_frames(packets.table, policy, start=start, end=end)
+        if reader != "pyav":
+            try:
+                pixels = _read_with_decord(path, packets, choice, policy.max_pixels)
+                return _frames(pixels, choice, packets.table, "decord")
+            except Exception as error:  # decord raises whatever FFmpeg and C++ throw
+                if reader == "decord":
+                    raise VideoError(f"decord cannot read it ({error})") from error
+                logger.debug("%s: decord cannot read it (%s); PyAV's turn", path, error)
+        pixels, choice = read_with_pyav(path, packets, choice, policy.max_pixels)
+    except MemoryError:
+        raise
+    except av.FFmpegError as error:
+        reason = error.strerror or type(error).__name__
+        raise VideoError(f"not a video, or broken beyond use ({reason})") from error
+    return _frames(pixels, choice, packets.table, "pyav")
+
+
+def reader_of(path: Path, packets: Packets) -> Reader:
+    """Who reads the first frame of a file with these packets, and so the others, if nothing is broken."""
+    first = Choice(np.zeros(1, np.int64), packets.table.starts[:1], 0.0)
+    try:
+        _read_with_decord(path, packets, first, 0)
+    except Exception as error:
+        logger.debug("%s: decord cannot read it (%s)", path, error)
+        return "pyav"
+    return "decord"
 
 
 def _frames(pixels: Pixels, choice: Choice, table: Timetable, reader: Reader) -> Frames:
@@ -150,46 +176,49 @@ def _frames(pixels: Pixels, choice: Choice, table: Timetable, reader: Reader) ->
 # --- decord ---------------------------------------------------------------------------------------------
 
 
-def _read_with_decord(path: Path, policy: FramePolicy, start: float | None, end: float | None) -> Frames:
+def _read_with_decord(path: Path, packets: Packets, choice: Choice, max_pixels: int) -> Pixels:
+    """The chosen frames, uint8 ``(frames, height, width, 3)``; large ones are made smaller one part after the
+    other.
+
+    Raises:
+        RuntimeError: decord would take other frames for them; and whatever decord raises.
+    """
+    if doubt := decord_doubt(packets):
+        raise RuntimeError(doubt)
     decord = _decord()
     reader = decord.VideoReader(str(path), ctx=decord.cpu(0), num_threads=1, fault_tol=_NO_SUBSTITUTES)
     try:
-        table = _decord_timetable(reader)
-        choice = choose_frames(table, policy, start=start, end=end)
-        pixels = _decord_pixels(reader, choice.indices.tolist(), policy.max_pixels)
+        if len(reader) != len(packets.table.starts):
+            raise RuntimeError(f"it counts {len(reader)} frames, the packets {len(packets.table.starts)}")
+        indices = choice.indices.tolist()
+        first = reader.get_batch(indices[:1]).asnumpy()
+        small = shrink(first, max_pixels)
+        pixels = np.empty((len(indices), *small.shape[1:]), np.uint8)
+        pixels[:1] = small
+        several = max(_PART // first.nbytes, 1)
+        for begin in range(1, len(indices), several):
+            part = reader.get_batch(indices[begin : begin + several]).asnumpy()
+            pixels[begin : begin + several] = shrink(part, max_pixels)
     finally:
         del reader  # decord has no close(); the last reference ends the decoder
-    return _frames(pixels, choice, table, "decord")
-
-
-def _decord_timetable(reader: Any) -> Timetable:
-    """When each frame is shown.
-
-    Raises:
-        RuntimeError: decord's seconds are not those of its frames; it is PyAV's turn.
-    """
-    spans = np.asarray(reader.get_frame_timestamp(range(len(reader))))  # float32 (frames, 2)
-    if len(spans) == 0 or not np.isfinite(spans).all():
-        raise RuntimeError("no usable timestamps")
-    if spans[0, 0] < 0:  # it then gives other frames than it is asked for
-        raise RuntimeError("an edit list hides its first frames")
-    rounding = float(np.spacing(spans[-1, 1]))
-    spans = spans.astype(np.float64)
-    table, _ = timetable_from_zero(spans[:, 0], float(spans[-1, 1] - spans[-1, 0]))
-    return replace(table, rounding=max(table.rounding, rounding))
-
-
-def _decord_pixels(reader: Any, indices: Sequence[int], max_pixels: int) -> Pixels:
-    """uint8 (frames, height, width, 3); large frames are made smaller before the next ones are read."""
-    first = reader.get_batch(indices[:1]).asnumpy()
-    small = shrink(first, max_pixels)
-    pixels = np.empty((len(indices), *small.shape[1:]), np.uint8)
-    pixels[:1] = small
-    several = max(_PART // first.nbytes, 1)
-    for begin in range(1, len(indices), several):
-        part = reader.get_batch(indices[begin : begin + several]).asnumpy()
-        pixels[begin : begin + several] = shrink(part, max_pixels)
     return pixels
+
+
+def decord_doubt(packets: Packets) -> str:
+    """Why decord is not trusted to find the frames of a file; empty if it is.
+
+    It seeks by the order in which frames are stored, and trusts every key frame. Where groups of pictures are
+    open, or the picture is refreshed bit by bit, it returns neighbours or half a picture, without an error
+    (decord2 3.4.0: 32 of 118 frames of a file with x265's default; all of an MPEG-2 stream). It does not find
+    key frames where the container has no index of them (MPEG-TS) or calls every frame one (ASF).
+    """
+    if packets.container not in _DECORD_SEEKS:
+        return f"it does not find key frames in {packets.container}"
+    if not packets.clean_keys:
+        return "frames around its key frames refer to both sides"
+    if packets.table.starts[0] < 0:
+        return "its first frames are hidden"
+    return ""
 
 
 @cache
@@ -210,19 +239,3 @@ def _decord() -> Any:
             sys.modules["nvidia"] = found
     decord.logging.set_level(decord.logging.QUIET)
     return decord
-
-
-# --- PyAV -----------------------------------------------------------------------------------------------
-
-
-def _read_with_pyav(path: Path, policy: FramePolicy, start: float | None, end: float | None) -> Frames:
-    import av
-
-    try:
-        pixels, choice, table = read_with_pyav(path, policy, start, end)
-    except MemoryError:
-        raise
-    except av.FFmpegError as error:
-        reason = error.strerror or type(error).__name__
-        raise VideoError(f"not a video, or broken beyond use ({reason})") from error
-    return _frames(pixels, choice, table, "pyav")

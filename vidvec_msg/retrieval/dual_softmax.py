@@ -22,9 +22,10 @@ import numpy as np
 
 from vidvec_msg.errors import Problems
 from vidvec_msg.formats.relevance import reverse
-from vidvec_msg.retrieval.directions import Embedded, Options, Score, rank_all, summary
+from vidvec_msg.retrieval.directions import Score, summary
 from vidvec_msg.retrieval.intervals import Values
 from vidvec_msg.retrieval.metrics import per_query
+from vidvec_msg.retrieval.ranked import Embedded, Options, rank_all
 from vidvec_msg.retrieval.ranking import Floats, Gold
 
 TEMPERATURES = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from vidvec_msg.embedders.load import load_embedder
 from vidvec_msg.errors import RefusedRequest
@@ -17,6 +17,7 @@ from vidvec_msg.formats.collections import load_side
 from vidvec_msg.retrieval.embed import StoredType, embed_items, refuse_bad_request, refuse_missing_media
 from vidvec_msg.retrieval.index_build import VECTORS, build_index, refuse_bad_build
 from vidvec_msg.retrieval.index_rescore import Rescore
+from vidvec_msg.retrieval.milvus_build import build_milvus_index, refuse_bad_milvus
 from vidvec_msg.retrieval.vector_index import VectorIndex
 from vidvec_msg.runs import require_new
 
@@ -29,6 +30,8 @@ def index(
     vectors: Path | None = None,
     collection: Path | None = None,
     embedder: str | None = None,
+    engine: Literal["faiss", "milvus"] = "faiss",
+    milvus_uri: str = "",
     factory: str = "auto",
     memory: str = "",
     recall: float = 0.95,
@@ -51,8 +54,13 @@ def index(
         vectors: a vectors folder, made by the verb embed.
         collection: folder with corpus.jsonl (any BEIR folder is one).
         embedder: what makes the vectors: a folder, a YAML file, module:Class, or a short form (st:NAME).
+        engine: what keeps the vectors: "faiss", in files of the index folder, or "milvus".
+        milvus_uri: with engine milvus: address of a server, such as http://HOST:19530, or path of a Milvus
+            file; by default milvus.db inside OUT. A server's token is read from the environment variable
+            MILVUS_TOKEN.
         factory: a FAISS factory string such as Flat, HNSW32,Flat or IVF1024,PQ48; "auto" chooses by the
-            number of vectors, their dimensions, the memory and the recall.
+            number of vectors, their dimensions, the memory and the recall. With engine milvus an index type
+            of Milvus, such as HNSW,M=16,efConstruction=200.
         memory: that the opened index may take, such as 8GB; by default half of this machine's.
         recall: share of the 10 true nearest neighbours that should be found; what search compares is set by
             it, after a measurement on 200 vectors of the index.
@@ -84,11 +92,26 @@ def index(
         "rescore": rescore,
         "oversample": oversample,
     }
+    if engine == "milvus":
+        _refuse_options_without_effect(
+            {name: value for name, value in build.items() if name != "factory"}, "engine milvus"
+        )
+        refuse_bad_milvus(milvus_uri, factory)
+    elif milvus_uri:
+        raise RefusedRequest("--milvus_uri: without effect on FAISS files; give --engine milvus with it.")
+
+    def built(made: Path) -> Path:
+        if engine == "milvus":
+            return build_milvus_index(made, out, uri=milvus_uri, factory=factory)
+        return build_index(made, out, **build)
+
     if vectors is not None and collection is None and embedder is None:
         embedding = {"batch_size": batch_size, "shard_size": shard_size, "dtype": dtype,
                      "max_failures": max_failures}  # fmt: skip
-        _refuse_options_without_effect(embedding)
-        return build_index(vectors, out, **build)
+        _refuse_options_without_effect(
+            embedding, "--vectors, which are made already", ", or give --collection and --embedder instead"
+        )
+        return built(vectors)
     if vectors is not None or collection is None or embedder is None:
         options = {"vectors": vectors, "collection": collection, "embedder": embedder}
         given = [f"--{name}" for name, value in options.items() if value is not None]
@@ -103,7 +126,8 @@ def index(
     )
     refuse_missing_media(items, max_failures)
     loaded = load_embedder(embedder)
-    refuse_bad_build(out, len(items), loaded.card.dim, shard_size, **build)  # before the hours of embedding
+    if engine == "faiss":
+        refuse_bad_build(out, len(items), loaded.card.dim, shard_size, **build)  # before hours of embedding
     embed_items(
         items,
         loaded,
@@ -116,15 +140,12 @@ def index(
         side="corpus",
         spec=embedder,
     )
-    return build_index(out / VECTORS, out, **build)
+    return built(out / VECTORS)
 
 
-def _refuse_options_without_effect(given: Mapping[str, Any]) -> None:
-    """Refuses options of the embedding where nothing is embedded."""
+def _refuse_options_without_effect(given: Mapping[str, Any], on: str, instead: str = "") -> None:
+    """Refuses options that change nothing about this request."""
     defaults = inspect.signature(index).parameters
     changed = [f"--{name}" for name, value in given.items() if value != defaults[name].default]
     if changed:
-        raise RefusedRequest(
-            f"{', '.join(changed)}: without effect on --vectors, which are made already; leave out, or give "
-            "--collection and --embedder instead of --vectors."
-        )
+        raise RefusedRequest(f"{', '.join(changed)}: without effect on {on}; leave out{instead}.")

@@ -8,6 +8,7 @@ change or after it, also if the writer is killed. Files of generation 3 are call
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -15,9 +16,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from vidvec_msg.retrieval.index_folder import MANIFEST, files_of, read_manifest, segments_of
+import numpy as np
+
+from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.retrieval.index_folder import (
+    DELETED,
+    MANIFEST,
+    REMAKE,
+    described,
+    files_of,
+    read_manifest,
+    refuse_damaged,
+    segments_of,
+)
+from vidvec_msg.retrieval.index_items import ItemTable, Mask, live_positions
 from vidvec_msg.runs import only_writer, software_versions, write_json
 
+log = logging.getLogger(__name__)
+
+SEGMENTS = 16  # from so many on, a change says that compacting would help
+DELETED_SHARE = 0.25  # and from this share of deleted positions on
 _NAME = re.compile(r"(?P<stem>index|ids|vectors|deleted)(?P<mark>\.[gs]\d+)?\.(?P<ending>faiss|parquet|npy)")
 _LEFTOVER = re.compile(r"\.(index|ids|vectors|deleted)\..*\.partial")
 
@@ -41,6 +59,60 @@ def places_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Path]:
         path = folder / name
         paths[name] = path if path.is_file() else folder / plain_name(name)
     return paths
+
+
+def open_items(folder: Path, manifest: Mapping[str, Any]) -> tuple[ItemTable, Mask | None]:
+    """Ids and metadata of an index, and which positions are not deleted (None: all); FAISS's files stay shut.
+
+    Raises:
+        RefusedRequest: a file is damaged or is not what the manifest says.
+    """
+    paths, entries = places_of(folder, manifest), segments_of(manifest)
+    names = [entry.ids for entry in entries] + ([manifest["deleted"]["file"]] if manifest["deleted"] else [])
+    for name in names:
+        refuse_damaged(paths[name], manifest["checksums"][name])
+    items = ItemTable([paths[entry.ids] for entry in entries])
+    if items.counts != [entry.count for entry in entries]:
+        raise RefusedRequest(
+            f"index {folder}: the files with ids hold {items.counts} rows and {MANIFEST} says "
+            f"{[entry.count for entry in entries]}; the files are not of one index. Make it again: "
+            f"`{REMAKE}`."
+        )
+    return items, live_positions(paths, manifest, items.num_rows)
+
+
+def write_deleted(folder: Path, manifest: Mapping[str, Any], live: Mask) -> dict[str, Any]:
+    """Writes which positions are deleted, for the next generation.
+
+    Returns:
+        what becomes of the manifest: ``count``, ``deleted``, ``checksums`` and ``sizes``.
+    """
+    positions = np.flatnonzero(~live).astype(np.int64)
+    content: dict[str, Any] = {"count": int(live.sum()), "deleted": None}
+    if len(positions):
+        name = of_generation(DELETED, manifest["generation"] + 1)
+        np.save(folder / name, positions, allow_pickle=False)
+        content["deleted"] = {"file": name, "count": len(positions)}
+        return {**manifest, **content, **joined(manifest, described(folder, [name]))}
+    return {**manifest, **content}
+
+
+def joined(manifest: Mapping[str, Any], more: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Checksums and sizes of a manifest with those of further files."""
+    return {kind: {**manifest.get(kind, {}), **more[kind]} for kind in ("checksums", "sizes")}
+
+
+def tell_state(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Logs what an index holds after a change, and when it would gain from being compacted."""
+    entries = segments_of(manifest)
+    rows, live = sum(entry.count for entry in entries), manifest["count"]
+    log.info("index %s: %d items in %d segments, %d deleted", folder, live, len(entries), rows - live)
+    if len(entries) >= SEGMENTS or rows - live > DELETED_SHARE * rows:
+        log.info(
+            "each search goes through every segment and past every deleted item: "
+            "`vidvec-msg index-compact --index %s` makes one segment of them, without the deleted ones",
+            folder,
+        )
 
 
 @contextmanager
@@ -121,10 +193,10 @@ def _renamed(manifest: Mapping[str, Any], names: Mapping[str, str]) -> dict[str,
     return {**manifest, "segments": segments, **described}
 
 
-def _sync(folder: Path) -> None:
-    """Makes renames outlast a loss of power, where the system can."""
+def _sync(path: Path) -> None:
+    """Makes a file, or the names in a folder, outlast a loss of power, where the system can."""
     if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:

@@ -254,7 +254,7 @@ class FilterColumns:
             return self._seconds("end") - self._seconds("start")
         numbers = np.full(self._table.num_rows, np.nan)
         if name in self._table.column_names:
-            numbers = np.array(self._table[name].cast("float64").fill_null(np.nan), dtype=np.float64)
+            numbers = self._table[name].cast("float64").fill_null(np.nan).to_numpy().copy()
         if name == "start":
             filed = [self._table[one].is_valid() for one in PATHS if one in self._table.column_names]
             for valid in filed:
@@ -300,7 +300,7 @@ def refuse_unknown_keys(where: Where, groups: Iterable[str]) -> None:
                 continue
             more = f", … and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
             problems.add(
-                f"no item has {key!r}{did_you_mean(key, [*COLUMNS, *keys])}; the keys are "
+                f"no item has {key!r}{did_you_mean(group_name(key), [*COLUMNS, *known])}; the keys are "
                 f"{', '.join([*COLUMNS, *keys[:_SHOWN]])}{more}"
             )
         elif key not in SECONDS and isinstance(condition, Range):

@@ -69,6 +69,16 @@ class SegmentEntry:
         return (self.index, self.ids) if self.vectors is None else (self.index, self.ids, self.vectors)
 
 
+def engine_of(folder: Path) -> str:
+    """What keeps the vectors of an index: "faiss" or "milvus".
+
+    Raises:
+        RefusedRequest: it has no manifest.
+    """
+    manifest = read_json(folder / MANIFEST, what="index", made_by=REMAKE)
+    return str(manifest.get("engine", "faiss"))
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of an index folder, as format 2 says it whatever it was written in.
 

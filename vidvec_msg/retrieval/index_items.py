@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.retrieval.cosine import Positions
+from vidvec_msg.retrieval.hashed_file import HashedFile
+from vidvec_msg.retrieval.index_folder import REMAKE
 
 ROW_GROUP = 4096  # rows that a look-up decodes at least, in the files that we write
 _KEPT_ROWS = 1 << 18  # of row groups that stay in memory, about 60 MB of them
@@ -79,12 +81,6 @@ class ItemTable:
         wanted = next((chunk.type for chunk in chunks if not pa.types.is_null(chunk.type)), pa.null())
         return pa.chunked_array([chunk.cast(wanted) for chunk in chunks], wanted)
 
-    def table(self) -> Any:
-        """Everything, read now, as one Arrow table."""
-        import pyarrow as pa
-
-        return pa.table({name: self[name] for name in self.column_names})
-
     def names(self, positions: Positions) -> list[str]:
         """Ids of positions, in their order."""
         found: list[str] = self.ids.take(positions).to_pylist()
@@ -134,6 +130,29 @@ class ItemTable:
 
         return np.asarray(pc.array_sort_indices(self.ids)).astype(np.uint32)  # equal ids stay in their order
 
+    @cached_property
+    def schema(self) -> Any:
+        """Columns of all files with their types; ids are strings, whatever another tool wrote."""
+        import pyarrow as pa
+
+        joined = pa.unify_schemas([file.schema_arrow for file in self._files], promote_options="permissive")
+        place = joined.get_field_index("id")
+        return joined.set(place, pa.field("id", pa.string())).remove_metadata()
+
+    def groups(self) -> Iterator[tuple[Any, int]]:
+        """Every row group as a table of :attr:`schema`, and the position of its first row."""
+        import pyarrow as pa
+
+        for (file, number), first in zip(self._places, self._first_rows, strict=False):
+            with self._lock:
+                table = file.read_row_group(number)
+            columns = [
+                table[field.name].cast(field.type) if field.name in table.column_names
+                else pa.nulls(len(table), field.type)
+                for field in self.schema
+            ]  # fmt: skip
+            yield pa.table(columns, schema=self.schema), first
+
     @property
     def _group_sizes(self) -> list[int]:
         return [
@@ -156,3 +175,80 @@ class ItemTable:
                     self._groups.popitem(last=False)
             self._groups.move_to_end(group)
             return self._groups[group]
+
+
+def live_positions(paths: Mapping[str, Path], manifest: Mapping[str, Any], count: int) -> Mask | None:
+    """Which positions are not deleted.
+
+    Args:
+        paths: name in the manifest → where the file is.
+        manifest: of the index.
+        count: positions of all segments.
+
+    Returns:
+        (count,), or None if nothing is deleted.
+
+    Raises:
+        RefusedRequest: the file of deleted positions is not what the manifest says.
+    """
+    if not manifest["deleted"]:
+        return None
+    path, expected = paths[manifest["deleted"]["file"]], manifest["deleted"]["count"]
+    try:
+        deleted = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise RefusedRequest(
+            f"index {path.parent}: {path.name} cannot be read ({error}). Copy it again, or make the index "
+            f"again: `{REMAKE}`."
+        ) from error
+    within = deleted.ndim == 1 and bool(((deleted >= 0) & (deleted < count)).all())
+    if not within or not len(np.unique(deleted)) == len(deleted) == expected:
+        raise RefusedRequest(
+            f"index {path.parent}: {path.name} does not hold {expected} different positions below {count}, "
+            f"as index.json says; the files are not of one index. Make it again: `{REMAKE}`."
+        )
+    live: Mask = np.ones(count, dtype=np.bool_)
+    live[deleted] = False
+    return live
+
+
+def write_items(path: Path, items: ItemTable, kept: Mask) -> str:
+    """Writes the metadata of some rows, in their order, so that looking one up decodes little.
+
+    Args:
+        path: the Parquet file to make.
+        items: where the rows come from.
+        kept: (rows,) which of them.
+
+    Returns:
+        SHA-256 of the file, in hex.
+    """
+    import pyarrow.parquet as pq
+
+    with HashedFile(path) as file, pq.ParquetWriter(_Sink(file), items.schema) as writer:
+        for table, first in items.groups():
+            part = table.filter(kept[first : first + len(table)])
+            if len(part):
+                writer.write_table(part, row_group_size=ROW_GROUP)
+    return file.digest
+
+
+class _Sink:
+    """A hashed file as Arrow writes into it."""
+
+    def __init__(self, file: HashedFile) -> None:
+        self._file, self._position, self.closed = file, 0, False
+
+    def write(self, block: Any) -> int:
+        self._file.write(block)
+        self._position += len(block)
+        return len(block)
+
+    def tell(self) -> int:
+        return self._position
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """Whoever opened the file closes it."""

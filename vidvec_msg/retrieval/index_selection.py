@@ -65,7 +65,7 @@ def search_among(
         parameters = _parameters(faiss_index, np.packbits(allowed, bitorder="little"), harder)
         found: tuple[Vectors, Positions] = faiss_index.search(queries, k, params=parameters)
     except RuntimeError as error:
-        if "not supported" not in str(error):
+        if not any(words in str(error) for words in ("not supported", "invalid search params")):
             raise
         return _asked_for_more(faiss_index, queries, k, allowed)
     return found

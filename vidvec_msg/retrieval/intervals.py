@@ -88,7 +88,7 @@ def bootstrap_intervals(
 def _bca(samples: Values, values: Values, level: float) -> tuple[float, float]:
     """The ends of the BCa interval of a mean from its resamples; the mean itself if all values are equal."""
     mean = float(values.mean())
-    away = mean - values  # a mean's jackknife values differ from it by these, divided by n - 1
+    away = values - mean  # a mean differs from its jackknife values by these, divided by n - 1
     spread = float((away**2).sum())
     if spread <= 1e-24 * len(values):
         return mean, mean

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from vidvec_msg.embedders.contract import EmbedderCard, Vectors
+from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.retrieval.index_filter import Where
-from vidvec_msg.retrieval.index_folder import MANIFEST, REMAKE
-from vidvec_msg.runs import read_json
+from vidvec_msg.retrieval.index_folder import engine_of
 
 
 class Searchable(Protocol):
@@ -93,14 +93,14 @@ def open_index(
     Raises:
         RefusedRequest: it is not complete, damaged, of another embedder, or its server does not answer.
     """
-    manifest = read_json(folder / MANIFEST, what="index", made_by=REMAKE)
-    if manifest.get("engine", "faiss") == "milvus":
+    if engine_of(folder) == "milvus":
         from vidvec_msg.retrieval.milvus_index import MilvusIndex
 
+        if mmap:
+            raise RefusedRequest(f"index {folder} is kept by Milvus: mmap is for indexes in FAISS files.")
         return MilvusIndex.open(folder, embedder_card=embedder_card, search_parameters=search_parameters)
     from vidvec_msg.retrieval.vector_index import VectorIndex
 
-    mapped = {"mmap": True} if mmap else {}
     return VectorIndex.open(
-        folder, embedder_card=embedder_card, search_parameters=search_parameters, verify=verify, **mapped
+        folder, embedder_card=embedder_card, search_parameters=search_parameters, verify=verify, mmap=mmap
     )

@@ -303,8 +303,7 @@ class Searcher:
         return found
 
     def _ask(self, vectors: Vectors, k: int, wanted: Wanted) -> list[Found]:
-        limits = {"where": wanted.where} if wanted.where else {}
-        scores, ids = self.index.search(vectors, k, **limits)
+        scores, ids = self.index.search(vectors, k, where=wanted.where or None)
         # an approximate index may find fewer than there are scores
         return [list(zip(names, row.tolist(), strict=False)) for names, row in zip(ids, scores, strict=True)]
 

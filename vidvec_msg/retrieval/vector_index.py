@@ -24,7 +24,7 @@ from vidvec_msg.retrieval.index_folder import (
     refuse_foreign_embedder,
     segments_of,
 )
-from vidvec_msg.retrieval.index_items import ItemTable, Mask
+from vidvec_msg.retrieval.index_items import ItemTable, Mask, live_positions
 from vidvec_msg.retrieval.index_segment import Segment
 from vidvec_msg.retrieval.ranking import tie_order
 
@@ -131,7 +131,7 @@ class VectorIndex:
             segments.append(segment)
         if len(refusals) == len(segments):  # indexes that were merged may be of several kinds
             raise refusals[0]
-        live = _live(folder, manifest, paths, items.num_rows)
+        live = live_positions(paths, manifest, items.num_rows)
         alive = items.num_rows if live is None else int(live.sum())
         if alive != manifest["count"]:
             raise RefusedRequest(
@@ -300,26 +300,3 @@ class VectorIndex:
     @cached_property
     def _filtered(self) -> FilterColumns:
         return FilterColumns(self.items)
-
-
-def _live(folder: Path, manifest: Mapping[str, Any], paths: Mapping[str, Path], count: int) -> Mask | None:
-    """Which of ``count`` positions are not deleted; None: none is."""
-    if not manifest["deleted"]:
-        return None
-    path, expected = paths[manifest["deleted"]["file"]], manifest["deleted"]["count"]
-    try:
-        deleted = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise RefusedRequest(
-            f"index {folder}: {path.name} cannot be read ({error}). Copy it again, or make the index again: "
-            f"`{REMAKE}`."
-        ) from error
-    live: Mask = np.ones(count, dtype=np.bool_)
-    within = deleted.ndim == 1 and bool(((deleted >= 0) & (deleted < count)).all())
-    if not within or not len(np.unique(deleted)) == len(deleted) == expected:
-        raise RefusedRequest(
-            f"index {folder}: {path.name} does not hold {expected} different positions below {count}, as "
-            f"{MANIFEST} says; the files are not of one index. Make it again: `{REMAKE}`."
-        )
-    live[deleted] = False
-    return live

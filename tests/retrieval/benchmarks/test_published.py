@@ -59,7 +59,7 @@ def test_a_value_has_our_name_only_where_the_paper_says_enough():
 
 def test_every_row_says_where_it_is_from_and_is_a_percentage():
     rows = [row for name in BENCHMARKS for row in published_rows(name)]
-    assert len(rows) == 26 + 140 + 18
+    assert len(rows) == 28 + 140 + 18
     assert all("Table" in row.source and row.remark for row in rows)
     assert all(0 <= value <= 100 for row in rows for value in row.values.values())
 

@@ -7,7 +7,6 @@ from itertools import pairwise
 from vidvec_msg.data_synth.filters.contract import Draft, Reason
 from vidvec_msg.data_synth.filters.words import FUNCTION_WORDS, stem, words_of
 
-
 _OF_ANYBODY = frozenset({"year", "years", "old", "aged"})  # of "a forty-year-old notary"
 
 

@@ -227,8 +227,9 @@ def _text(account: Mapping[str, Any], *, as_json: bool) -> str:
         lines.append(
             "  layout   of this project: the benchmark's authors have published none that we know of"
         )
+    width = max(8, *map(len, account["sizes"]))
     for what, size in account["sizes"].items():
-        told = f"  {what:<8} {size['found']:,}"
+        told = f"  {what:<{width}} {size['found']:,}"
         if size["published"] is not None:
             agrees = size["published"] == size["found"]
             told += " (as published)" if agrees else f"  ← DIFFERS: published are {size['published']:,}"

@@ -13,7 +13,7 @@ from typing import Any
 from vidvec_msg.embedders.endpoint.client import ChatEndpoint, Unfit
 from vidvec_msg.embedders.endpoint.retries import GaveUp, Retrying, Stopped
 from vidvec_msg.embedders.reading import ClipReader
-from vidvec_msg.errors import Failure, JobFailed
+from vidvec_msg.errors import Failure, JobFailed, RefusedRequest
 from vidvec_msg.formats.items import Pixels
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.media.limits import shared_pool
@@ -130,9 +130,12 @@ class EndpointAnswerer:
                     question = futures[future]
                     try:
                         yield future.result()
-                    except (ValueError, Unfit) as error:  # the clip cannot be used, or the endpoint refuses it
-                        if type(error).__name__ == "RefusedRequest":
-                            raise
+                    except RefusedRequest:  # key, model or address: a ValueError too
+                        raise
+                    except (
+                        ValueError,
+                        Unfit,
+                    ) as error:  # the clip cannot be used, or the endpoint refuses it
                         failures.append(Failure(question.id, " ".join(str(error).split())))
                     except GaveUp as error:
                         raise JobFailed(f"{error}. Answers are kept; the same command goes on.") from None
@@ -147,9 +150,7 @@ class EndpointAnswerer:
         words = wording(question, with_clip=with_clip, transcript=self._transcript)
         content = self._clip_parts(question) if with_clip else []
         content.append({"type": "text", "text": words})
-        written = self._retrying.run(
-            lambda: self._endpoint.ask(content, options=self._options), stop
-        )
+        written = self._retrying.run(lambda: self._endpoint.ask(content, options=self._options), stop)
         return Answer(question.id, option_meant(written, question), raw=written)
 
     def _clip_parts(self, question: Question) -> list[dict[str, Any]]:

@@ -36,8 +36,8 @@ class LanguageModelAnswerer:
 
     Args:
         model: ``tinyworld``, a checkpoint folder, or a hub name.
-        read: "letters" takes the option whose letter is likeliest as the answer's first token; "generate" lets
-            the model write and reads that strictly.
+        read: "letters" takes the option whose letter is likeliest as the answer's first token; "generate"
+            lets the model write and reads that strictly.
         revision: commit of a hub model.
         adapter: folder of a LoRA adapter.
         fps: frames taken per second of clip.
@@ -85,7 +85,9 @@ class LanguageModelAnswerer:
         if read not in ("letters", "generate"):
             raise ValueError(f"read must be letters or generate, got {read!r}")
         if new_tokens < 1 or max_tokens < 1:
-            raise ValueError(f"new_tokens and max_tokens must be at least 1, got {new_tokens} and {max_tokens}")
+            raise ValueError(
+                f"new_tokens and max_tokens must be at least 1, got {new_tokens} and {max_tokens}"
+            )
         policy = FramePolicy(fps=fps, max_frames=max_frames, max_pixels=max_pixels)
         source = resolve_model(model)
         options = {"revision": revision, "trust_remote_code": trust_remote_code}
@@ -123,7 +125,7 @@ class LanguageModelAnswerer:
     def answers(
         self, questions: Sequence[Question], *, with_clip: bool, failures: list[Failure]
     ) -> Iterator[Answer]:
-        """See :class:`~vidvec_msg.retrieval.mcq.answerer.Answerer`; clips that come next are decoded meanwhile."""
+        """See :class:`~vidvec_msg.retrieval.mcq.answerer.Answerer`. Clips are decoded ahead."""
         ending = "" if self.chat.template else "\nAnswer:"  # a model without turns goes on with the text
         items = [
             _worded(one, wording(one, with_clip=with_clip, transcript=self._transcript) + ending, with_clip)
@@ -135,8 +137,11 @@ class LanguageModelAnswerer:
             if turn.cut:
                 reason = f"{turn.cut} tokens of the question do not fit max_tokens={self._reader.max_tokens}"
                 unread.append(Failure(question.id, reason))
-            else:
+                continue
+            try:
                 yield self._answer(question, turn)
+            except FloatingPointError as error:
+                unread.append(Failure(question.id, str(error)))
         failures += unread
 
     def _answer(self, question: Question, turn: Turn) -> Answer:
@@ -147,7 +152,9 @@ class LanguageModelAnswerer:
         with torch.inference_mode():
             logits = self.full(**inputs, logits_to_keep=1, use_cache=False).logits[0, -1]  # (vocabulary,)
         if not torch.isfinite(logits).all():
-            raise RefusedRequest(f"{self.name}: logits are not finite on question {question.id!r}; try dtype=float32")
+            raise FloatingPointError(
+                f"the model's logits are not finite in {self.full.dtype}; try dtype=float32"
+            )
         scores, mass = self._letters.log_likelihoods(logits, question.letters)
         chosen, tied = best_option(scores, [option.id for option in question.options])
         return Answer(question.id, chosen, scores, mass=mass, tied=tied)
@@ -171,19 +178,19 @@ class LanguageModelAnswerer:
         pixels = key.startswith("pixel_values") and value.is_floating_point()
         return value.to(self.device, self.full.dtype if pixels else None)
 
-    def _listener(
-        self, policy: FramePolicy, workers: int, timeout: float, sound: bool
-    ) -> Listener | None:
+    def _listener(self, policy: FramePolicy, workers: int, timeout: float, sound: bool) -> Listener | None:
         if hears(self.chat.processor):
             rate, longest = sound_rate(self.chat.processor), longest_sound(self.chat.processor)
             return Listener(shared_pool(workers, timeout), rate, longest, to_clips=sound)
         if sound:
-            raise RefusedRequest("sound is true, and this model takes no sound; Qwen2.5-Omni and Qwen3-Omni do")
+            raise RefusedRequest(
+                "sound is true, and this model takes no sound; Qwen2.5-Omni and Qwen3-Omni do"
+            )
         return None
 
 
 def _worded(question: Question, words: str, with_clip: bool) -> Item:
-    """The clip with the question behind it, or the question alone; as an item that an embedder's reader takes."""
+    """The clip with the question behind it, or the question alone, for an embedder's reader."""
     if not with_clip:
         return Item(question.id, text=words)
     clip = replace(question.clip, id=question.id)
@@ -205,10 +212,16 @@ def _load(
     else:
         try:
             full, report = AutoModelForCausalLM.from_pretrained(
-                source, dtype=choose_dtype(dtype, device), use_safetensors=True, output_loading_info=True, **options
+                source,
+                dtype=choose_dtype(dtype, device),
+                use_safetensors=True,
+                output_loading_info=True,
+                **options,
             )
         except (OSError, ValueError, ImportError, KeyError) as error:
-            raise RefusedRequest(f"cannot load {source!r} as a language model that answers: {error}") from error
+            raise RefusedRequest(
+                f"cannot load {source!r} as a language model that answers: {error}"
+            ) from error
         if missing := sorted(report["missing_keys"]):
             raise RefusedRequest(
                 f"model {source!r}: {len(missing)} parameters are missing from the checkpoint and would stay "

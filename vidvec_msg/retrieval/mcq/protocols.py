@@ -6,7 +6,6 @@ import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from vidvec_msg.errors import Problems, RefusedRequest
@@ -43,11 +42,16 @@ class Exam:
 
 
 def make_exam(
-    collection: Collection, *, protocol: Protocol = "auto", split: str = "test", seed: int = 0, group: str = "topic"
+    collection: Collection,
+    *,
+    protocol: Protocol = "auto",
+    split: str = "test",
+    seed: int = 0,
+    group: str = "topic",
 ) -> Exam:
     """The questions of a collection.
 
-    The same seed gives the same questions, whatever the order of the rows: every question draws by its own id.
+    The same seed gives the same questions, whatever the order of the rows: each one draws by its own id.
 
     Args:
         collection: of any modality.
@@ -83,7 +87,7 @@ def _protocol_of(collection: Collection) -> Protocol:
     return "vhub" if {"creative", "descriptive"} <= kinds else "vidmsg"
 
 
-# --- VidMsg §5.3: five messages of the clip's topic, one of them right ------------------------------------------
+# --- VidMsg §5.3: five messages of the clip's topic, one of them right ----------------------------------
 
 
 def _same_group(collection: Collection, split: str, seed: int, group: str) -> Exam:
@@ -112,15 +116,15 @@ def _same_group(collection: Collection, split: str, seed: int, group: str) -> Ex
     remarks = []
     if short:
         remarks.append(
-            f"{short:,} questions have fewer than {OPTIONS} options: their {group} has no more messages. Chance is "
-            "computed per question"
+            f"{short:,} questions have fewer than {OPTIONS} options: their {group} has no more messages. "
+            "Chance is computed per question"
         )
     if alone:
         remarks.append(f"{alone:,} clips are not asked about: their {group} has no other message")
     return Exam("vidmsg", tuple(questions), tuple(remarks))
 
 
-# --- v-HUB §3.1: a creative caption, and descriptive captions of four other clips --------------------------------
+# --- v-HUB §3.1: a creative caption, and descriptive captions of four other clips -----------------------
 
 
 def _caption_matching(collection: Collection, split: str, seed: int) -> Exam:
@@ -130,9 +134,10 @@ def _caption_matching(collection: Collection, split: str, seed: int) -> Exam:
         for kind in ("creative", "descriptive")
     }
     if not all(of_kind.values()):
+        counts = " and ".join(str(len(names)) for names in of_kind.values())
         raise RefusedRequest(
-            f"collection {collection.root}: the protocol vhub needs queries with the group {_KIND!r} creative and "
-            f"others with descriptive; there are {len(of_kind['creative'])} and {len(of_kind['descriptive'])}"
+            f"collection {collection.root}: the protocol vhub needs queries with the group {_KIND!r} "
+            f"creative and others with descriptive; there are {counts}"
         )
     judged = _all_judgements(collection)
     clips = {item.id: item for item in collection.corpus}
@@ -149,12 +154,14 @@ def _caption_matching(collection: Collection, split: str, seed: int) -> Exam:
             if others:
                 options = [Option(one, captions[one].full_text) for one in (name, *others)]
                 identity = f"{clip} | {name}"
-                questions.append(_drawn(identity, clips[clip], ASK["vhub"], options, clips[clip].groups, seed))
+                questions.append(
+                    _drawn(identity, clips[clip], ASK["vhub"], options, clips[clip].groups, seed)
+                )
     remarks = [f"{short:,} questions have fewer than {OPTIONS} options"] if short else []
     return Exam("vhub", tuple(questions), tuple(remarks))
 
 
-# --- AVMeme Exam §3: the benchmark's own questions, options shuffled ---------------------------------------------
+# --- AVMeme Exam §3: the benchmark's own questions, options shuffled ------------------------------------
 
 
 def _own_questions(collection: Collection, seed: int) -> Exam:
@@ -198,7 +205,7 @@ def _read_question(row: Mapping[str, object], clips: Mapping[str, Item], seed: i
     return _drawn(name, clips[clip], str(row["question"]), options, groups, seed, alone=False, draw=False)
 
 
-# --- what they share ---------------------------------------------------------------------------------------------
+# --- what they share ------------------------------------------------------------------------------------
 
 
 def _drawn(
@@ -255,5 +262,3 @@ def _all_judgements(collection: Collection) -> Qrels:
         for name, documents in positives(qrels).items():
             judged.setdefault(name, {}).update(documents)
     return judged
-
-

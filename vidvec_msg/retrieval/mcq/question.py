@@ -53,7 +53,8 @@ class Question:
     def __post_init__(self) -> None:
         if not 2 <= len(self.options) <= len(LETTERS):
             raise ValueError(
-                f"question {self.id!r} has {len(self.options)} options; there are letters for 2 to {len(LETTERS)}"
+                f"question {self.id!r} has {len(self.options)} options; there are letters for 2 to "
+                f"{len(LETTERS)}"
             )
         if not 0 <= self.right < len(self.options):
             raise ValueError(f"question {self.id!r}: there is no option {self.right}")
@@ -122,8 +123,8 @@ def wording(question: Question, *, with_clip: bool, transcript: bool = False) ->
 def best_option(scores: Sequence[float], ids: Sequence[str]) -> tuple[int, bool]:
     """The position of the highest score, and whether several share it.
 
-    Of equal ones the id that comes last wins, as in retrieval (trec_eval's rule): by position the right option
-    would win as often as it happens to stand in front.
+    Of equal ones the id that comes last wins, as in retrieval (trec_eval's rule): by position the right
+    option would win as often as it happens to stand in front.
     """
     highest = max(scores)
     tied = [place for place, score in enumerate(scores) if score == highest]
