@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,6 +12,17 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_vector_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Evaluations of the tests leave the user's cache of vectors alone."""
+    from vidvec_msg.retrieval import vector_cache
+
+    folder = tmp_path_factory.mktemp("vectors")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vector_cache, "user_folder", lambda: folder)
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -64,7 +64,7 @@ VERBS: Mapping[str, Verb] = {
         "vidvec_msg.retrieval.index_compact:index_compact", "an index of many changes → one segment again"
     ),
     "index-merge": Verb("vidvec_msg.retrieval.index_merge:index_merge", "indexes of one embedder → one"),
-    "search": Verb("vidvec_msg.retrieval.search:search", "query an index by text, clip, image or id"),
+    "search": Verb("vidvec_msg.retrieval.search:search", "ask an index by text, clip, id, or many queries"),
     "synth": Verb("vidvec_msg.data_synth.verb:synth", "personas and a chat model → pairs that fit takes"),
     "filter-pairs": Verb(
         "vidvec_msg.data_synth.filter_verb:filter_pairs", "any pairs → those that stay, and why others do not"

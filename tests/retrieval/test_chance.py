@@ -85,10 +85,10 @@ def test_the_median_rank_is_simulated_and_says_so() -> None:
         return join([random_ranking(generator, *kind) for kind in kinds for _ in range(3)])
 
     assert SIMULATED == ("median_rank",)
-    medians = [means(per_query(queries(), ["median_rank"], depth=9))["median_rank"] for _ in range(2000)]
+    medians = [means(per_query(queries(), ["median_rank"], depth=9))["median_rank"] for _ in range(600)]
     gold = queries()
     value = expected(gold, ["median_rank"], depth=9)["median_rank"]
-    assert value == pytest.approx(np.mean(medians), rel=0.03)
+    assert value == pytest.approx(np.mean(medians), rel=0.05)
     assert value == expected(gold, ["median_rank"], depth=9)["median_rank"]  # seeded
 
 

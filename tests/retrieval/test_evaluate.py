@@ -18,7 +18,8 @@ from vidvec_msg.formats.collections import write_collection
 from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval import directions
 from vidvec_msg.retrieval import evaluate as module
-from vidvec_msg.retrieval.evaluate import evaluate, kind_of, read_report
+from vidvec_msg.retrieval.evaluate import evaluate, read_report
+from vidvec_msg.retrieval.sides import kind_of
 
 KEYWORD = "fakes:KeywordEmbedder"
 
@@ -68,8 +69,9 @@ def test_the_folder(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
         if path.is_file() and "vectors" not in path.parts
     }
     assert files == {
-        "config.yaml", "per_query.parquet", "qrels/forward.trec", "qrels/reverse.trec", "report.html",
-        "report.json", "report.md", "runs/forward.trec", "runs/reverse.trec",
+        "config.yaml", "mteb/forward.json", "mteb/reverse.json", "per_query.parquet", "qrels/forward.trec",
+        "qrels/reverse.trec", "report.html", "report.json", "report.md", "runs/forward.trec",
+        "runs/reverse.trec",
     }  # fmt: skip
     assert (out / "vectors/corpus/manifest.json").is_file()
     assert (out / "vectors/queries/manifest.json").is_file()
@@ -148,6 +150,21 @@ def test_per_query_table(folder: Path, tmp_path: Path) -> None:
         assert report[name]["metrics"]["map"]["value"] == pytest.approx(mean)
 
 
+def test_the_result_files_are_mtebs(folder: Path, tmp_path: Path) -> None:
+    out = evaluate(folder, KEYWORD, tmp_path / "e", metrics=["recall@1", "ndcg@10", "map"])
+    report = read_report(out)
+    for name in ("forward", "reverse"):
+        result = json.loads((out / f"mteb/{name}.json").read_text())
+        assert set(result) == {
+            "dataset_revision", "task_name", "mteb_version", "scores", "evaluation_time", "kg_co2_emissions",
+        }  # fmt: skip
+        assert (result["task_name"], result["mteb_version"]) == (f"collection-{name}", None)
+        (scores,) = result["scores"]["test"]
+        assert scores["recall_at_1"] == report[name]["metrics"]["recall@1"]["value"]
+        assert scores["main_score"] == scores["ndcg_at_10"] == report[name]["metrics"]["ndcg@10"]["value"]
+        assert (scores["hf_subset"], scores["languages"]) == ("default", [])
+
+
 def test_json_prints_the_report_alone(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,7 +204,7 @@ def test_interrupted_it_goes_on(folder: Path, tmp_path: Path, monkeypatch: pytes
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_score", stop)
+        patch.setattr(module, "score_sides", stop)
         with pytest.raises(KeyboardInterrupt):
             evaluate(folder, KEYWORD, tmp_path / "e")
     with pytest.raises(
@@ -310,7 +327,8 @@ def test_confusions_and_diverging_pairs_are_in_the_report(folder: Path, tmp_path
     topics = report["reverse"]["confusion"]["topics"]
     assert topics["rows"] == ["a", "b", "c", "d"]
     assert (topics["right"], topics["total"]) == (8, 8)
-    assert report["diverging"] == []  # every pair is at the first place both ways, or at the second of ten
+    # a query's second document is second of ten; from it, the query is first of four
+    assert [(p["forward"], p["reverse"], p["gap"]) for p in report["diverging"]] == 4 * [(2, 1, 0.1111)]
     assert report["forward"]["separation"]["auc"] == pytest.approx(1.0)
     html = (out / "report.html").read_text()
     for heading in ("What is taken for what", "How scores separate"):
@@ -321,16 +339,11 @@ def test_confusions_and_diverging_pairs_are_in_the_report(folder: Path, tmp_path
     assert none["forward"]["confusion"] is None
 
 
-def test_bca_and_ranks_in_every_table(folder: Path, tmp_path: Path) -> None:
-    names = ["recall@5", "map", "mean_rank", "median_rank"]
-    plain = read_report(evaluate(folder, KEYWORD, tmp_path / "p", metrics=names))
-    other = read_report(evaluate(folder, KEYWORD, tmp_path / "b", metrics=names, interval="bca"))
-    assert other["interval"] == "bca"
-    assert other["chance_simulated"] == ["median_rank"]
-    assert plain["reverse"]["metrics"] != other["reverse"]["metrics"]
-    for name in names:
-        assert plain["reverse"]["metrics"][name]["value"] == other["reverse"]["metrics"][name]["value"]
-    assert "| median_rank | 1.0 |" in (tmp_path / "b/report.md").read_text()
+def test_ranks_are_printed_as_ranks(folder: Path, tmp_path: Path) -> None:
+    report = read_report(evaluate(folder, KEYWORD, tmp_path / "e", metrics=["mean_rank", "median_rank"]))
+    assert report["chance_simulated"] == ["median_rank"]
+    assert report["forward"]["metrics"]["mean_rank"] == {"value": 1, "low": 1, "high": 1, "chance": 11 / 3}
+    assert "| median_rank | 1.0 | 1.0 – 1.0 |" in (tmp_path / "e/report.md").read_text()
 
 
 def weights_in_files(monkeypatch: pytest.MonkeyPatch, cache: Path) -> list[str]:

@@ -147,7 +147,7 @@ def test_scores_are_called_what_they_are(factory: str, scores: str) -> None:
     # vectors with a mean, as those of a narrow model: PCA takes it away
     rows = units(700) + 1.0
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    index.train(rows)
+    train(index, rows)
     index.add(rows)
     faiss.ParameterSpace().set_index_parameters(index, "nprobe=8") if "IVF" in factory else None
     found, places = index.search(rows[:50], 5)

@@ -311,6 +311,9 @@ def test_a_cut_or_missing_file_is_refused(made: Path, name: str) -> None:
 def test_files_of_two_indexes_are_refused(made: Path, tmp_path: Path) -> None:
     other = build_index(folder_of(tmp_path / "w", units(41)), tmp_path / "j")
     shutil.copyfile(other / "ids.parquet", made / "ids.parquet")
+    manifest = json.loads((made / "index.json").read_text())
+    del manifest["sizes"]  # as another tool may write it: they would tell already
+    (made / "index.json").write_text(json.dumps(manifest))
     with pytest.raises(
         RefusedRequest, match=r"index\.faiss holds 40 vectors, ids\.parquet 41 ids and .* says 40"
     ):
@@ -479,7 +482,9 @@ def test_an_interrupted_index_of_a_collection_goes_on(
     tmp_path: Path, collection: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(indexing, "build_index", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(
+            "vidvec_msg.retrieval.index.build_index", lambda *a, **b: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             index(tmp_path / "i", collection=collection, embedder="fakes:KeywordEmbedder")
 

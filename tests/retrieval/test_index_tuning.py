@@ -15,7 +15,7 @@ from vectors_folder import write_vectors
 from vidvec_msg.embedders.contract import EmbedderCard, Vectors
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.vectors import VectorsFolder
-from vidvec_msg.retrieval.faiss_engine import empty_index
+from vidvec_msg.retrieval.faiss_engine import empty_index, train
 from vidvec_msg.retrieval.index_tuning import (
     QUERIES,
     K,
@@ -23,6 +23,7 @@ from vidvec_msg.retrieval.index_tuning import (
     Neighbours,
     Sample,
     given_sample,
+    open_queries,
     own_sample,
     stored_rows,
     tell_recall,
@@ -47,7 +48,7 @@ def folder_of(path: Path, rows: Vectors, **options: int) -> VectorsFolder:
 
 def measurement(factory: str, rows: Vectors, sample: Sample, oversample: int = 1) -> Measurement:
     index = empty_index(factory, rows.shape[1])
-    index.train(rows)
+    train(index, rows)
     index.add(rows)
     neighbours = Neighbours(sample)
     for first in range(0, len(rows), 700):
@@ -164,11 +165,10 @@ def test_candidates_that_are_rescored_count_as_found() -> None:
     rows = clusters(3000)
     sample = own(rows, list(range(0, 3000, 15)))
     recalls = [
-        tune(measurement("IVF16,PQ8x4", rows, sample, oversample=times), 1.0)["recall"]
-        for times in (1, 4, 16)
+        tune(measurement("IVF4,PQ4x4", rows, sample, oversample=times), 1.0)["recall"] for times in (1, 4, 16)
     ]
     assert recalls == sorted(recalls)
-    assert recalls[0] < 0.9 < recalls[-1]
+    assert recalls[0] < recalls[-1] - 0.3
 
 
 def test_an_index_without_a_setting_is_measured_all_the_same() -> None:
@@ -211,16 +211,17 @@ def test_stored_rows_are_those_asked_for_in_their_order(
 def test_queries_of_ones_own_must_be_of_the_same_embedder(tmp_path: Path) -> None:
     corpus = folder_of(tmp_path / "v", clusters(50))
     queries = clusters(5, seed=9)
-    sample = given_sample(folder_of(tmp_path / "q", queries).path, corpus)
+    made_with = EmbedderCard.from_dict(corpus.card)
+    sample = given_sample(open_queries(folder_of(tmp_path / "q", queries).path, made_with))
     assert sample.own is None
     np.testing.assert_allclose(sample.queries, queries, atol=1e-6)
     card = EmbedderCard(name="other", dim=DIM, weights="other").to_dict()
     other = write_vectors(tmp_path / "o", ["q"], queries[:1], card)
     expected = r"--recall_queries .*o: vectors of another embedder \(16 dimensions, fingerprint \w+\) than"
     with pytest.raises(RefusedRequest, match=expected):
-        given_sample(other, corpus)
+        open_queries(other, made_with)
     with pytest.raises(RefusedRequest, match=r"--recall_queries .*e: it holds no vectors"):
-        given_sample(folder_of(tmp_path / "e", queries[:0]).path, corpus)
+        open_queries(folder_of(tmp_path / "e", queries[:0]).path, made_with)
 
 
 def test_a_cut_shard_is_refused_by_name(tmp_path: Path) -> None:

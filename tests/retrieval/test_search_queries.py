@@ -42,6 +42,14 @@ def queries_file(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
+def scores_of(run: Path) -> dict[str, dict[str, float]]:
+    """A run with its scores as the float32 numbers that were written."""
+    return {
+        query: {name: float(np.float32(score)) for name, score in found.items()}
+        for query, found in read_run(run).items()
+    }
+
+
 TEXTS = {"q 1": "dog forest", "ünï": "apple", "50%": "guitar guitar candle", "d": "engine bridge"}
 
 
@@ -56,7 +64,7 @@ def alone(made: Path, texts: dict[str, str], k: int, **options: Any) -> dict[str
 def test_a_run_holds_what_each_query_alone_gets(made: Path, tmp_path: Path) -> None:
     file = queries_file(tmp_path / "q.jsonl", [{"_id": name, "text": text} for name, text in TEXTS.items()])
     search(made, queries=file, run=tmp_path / "out.trec", k=7, batch_size=3)
-    run = read_run(tmp_path / "out.trec")
+    run = scores_of(tmp_path / "out.trec")
     assert run == alone(made, TEXTS, 7)  # ids with spaces and percent signs, and scores to the last bit
     assert {query: list(documents) for query, documents in run.items()} == {
         query: list(documents) for query, documents in alone(made, TEXTS, 7).items()
@@ -68,7 +76,7 @@ def test_a_run_holds_what_each_query_alone_gets(made: Path, tmp_path: Path) -> N
 def test_filters_and_thresholds_hold_for_every_query(made: Path, tmp_path: Path) -> None:
     file = queries_file(tmp_path / "q.jsonl", [{"_id": name, "text": text} for name, text in TEXTS.items()])
     search(made, queries=file, run=tmp_path / "r", k=60, filter=["half=1"], min_score=0.3)
-    run = read_run(tmp_path / "r")
+    run = scores_of(tmp_path / "r")
     assert run == alone(made, TEXTS, 60, where={"half": "1"}, min_score=0.3)
     assert all(int(name.split()[1]) % 2 for documents in run.values() for name in documents)
 
@@ -82,7 +90,7 @@ def test_batches_change_nothing(
     (folder / "q.txt").write_text("".join(f"{text}\n\n" for text in TEXTS.values()))
     search(made, queries=folder / "q.txt", run=folder / "r", k=k, batch_size=batch_size)
     numbered = {str(2 * number + 1): text for number, text in enumerate(TEXTS.values())}  # lines are counted
-    assert read_run(folder / "r") == alone(made, numbered, k)
+    assert scores_of(folder / "r") == alone(made, numbered, k)
 
 
 def test_without_a_run_there_is_a_json_line_a_result(
@@ -109,14 +117,14 @@ def test_stdin_is_read_as_lines_of_either_form(
         main(["search", "--index", str(made), "--queries", "-", "--run", str(tmp_path / "r"), "--k", "3"])
         == 0
     )
-    assert read_run(tmp_path / "r") == alone(made, {"1": "dog", "2": "guitar apple"}, 3)
+    assert scores_of(tmp_path / "r") == alone(made, {"1": "dog", "2": "guitar apple"}, 3)
 
 
 def test_queries_may_be_of_any_modality(made: Path, tmp_path: Path) -> None:
     (tmp_path / "clip.mp4").write_bytes(b"frames")
     rows = [{"_id": "c", "video": "clip.mp4", "transcript": "dog forest"}, {"_id": "t", "text": "dog forest"}]
     search(made, queries=queries_file(tmp_path / "q.jsonl", rows), run=tmp_path / "r", k=5)
-    run = read_run(tmp_path / "r")
+    run = scores_of(tmp_path / "r")
     assert run["c"] == run["t"] == alone(made, {"q": "dog forest"}, 5)["q"]
 
 
@@ -137,7 +145,7 @@ def test_failed_queries_are_recorded_and_the_others_answered(
     (tmp_path / "photo.png").write_bytes(b"pixels")
     file = queries_file(tmp_path / "q.jsonl", FAULTY)
     search(made, queries=file, run=tmp_path / "r.trec", k=3, max_failures=3)
-    assert read_run(tmp_path / "r.trec") == alone(made, {"good": "dog"}, 3)
+    assert scores_of(tmp_path / "r.trec") == alone(made, {"good": "dog"}, 3)
     lines = (tmp_path / "r.trec.failures.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [
         {"item": "mute", "reason": "no keyword in it"},
@@ -150,7 +158,7 @@ def test_failed_queries_are_recorded_and_the_others_answered(
         "3 of 4 queries failed and 2 may (max_failures): mute: no keyword in it; gone: file not found: "
         in capsys.readouterr().err
     )
-    assert read_run(tmp_path / "s.trec").keys() == {"good"}
+    assert scores_of(tmp_path / "s.trec").keys() == {"good"}
 
 
 def test_what_can_be_seen_before_the_model_is_refused_before_it(
@@ -235,10 +243,10 @@ def test_vectors_are_queries_too(made: Path, tmp_path: Path, capsys: pytest.Capt
     folder = embed_items(items, KeywordEmbedder(), role="query", out=tmp_path / "v", shard_size=3)
     expected = alone(made, TEXTS, 5)
     search(made, query_vectors=tmp_path / "v", run=tmp_path / "r", k=5, batch_size=2)
-    assert read_run(tmp_path / "r") == expected
+    assert scores_of(tmp_path / "r") == expected
     np.save(tmp_path / "q.npy", folder.matrix())
     search(made, query_vectors=tmp_path / "q.npy", run=tmp_path / "s", k=5, batch_size=3)
-    assert list(read_run(tmp_path / "s").items()) == [
+    assert list(scores_of(tmp_path / "s").items()) == [
         (str(n), run) for n, run in enumerate(expected.values())
     ]
     np.save(tmp_path / "one.npy", folder.matrix()[0])

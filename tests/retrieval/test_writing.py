@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from vidvec_msg.errors import Failure, JobFailed
 from vidvec_msg.formats.items import Item
-from vidvec_msg.retrieval.writing import VectorsWriter, writing
+from vidvec_msg.retrieval.writing import VectorsWriter, write_matrix, writing
 
 TESTS = Path(__file__).parent.parent
 COUNT, SIZE, DIM = 17, 5, 3
@@ -106,6 +106,16 @@ def test_metadata_is_written_by_the_shard(tmp_path: Path) -> None:
     file = pq.ParquetFile(tmp_path / "v" / "ids.parquet")
     assert [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)] == [4, 5, 2]
     assert file.read()["id"].to_pylist() == [f"d{n}" for n in range(COUNT) if n not in FAILED]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (5, 3)])
+def test_a_matrix_is_written_as_numpy_writes_it(dtype: str, shape: tuple[int, int]) -> None:
+    matrix = np.arange(shape[0] * shape[1], dtype=dtype).reshape(shape)
+    ours, theirs = io.BytesIO(), io.BytesIO()
+    write_matrix(ours, matrix)
+    np.save(theirs, matrix)
+    assert ours.getvalue() == theirs.getvalue()
 
 
 FULL_DISK = """

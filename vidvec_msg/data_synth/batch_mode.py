@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -169,13 +170,13 @@ class _Run:
         waiting = list(batches)
         while waiting:
             for batch in list(waiting):
-                found = await self.way.retrying.run_async(lambda one=batch: self.way.endpoint.batch(one))
+                found = await self.way.retrying.run_async(partial(self.way.endpoint.batch, batch))
                 if found.status not in _ENDED:
                     continue
                 for file_id in (found.output_file_id, found.error_file_id):
                     if file_id:
                         rows = await self.way.retrying.run_async(
-                            lambda one=file_id: self.way.endpoint.file_lines(one)
+                            partial(self.way.endpoint.file_lines, file_id)
                         )
                         self._take(rows, questions)
                 if found.status != "completed":

@@ -18,7 +18,8 @@ def page(summary: Mapping[str, Any], pairs: Sequence[Pair], way: Sequence[Stage]
         _header(summary),
         f"# {summary['pairs']:,} pairs of storylines and messages\n",
         "Each row is a dense storyline of a short clip (`anchor`) and the message that the clip conveys "
-        "without saying it (`positive`). The texts are written by a language model; no clip exists.\n",
+        "without saying it (`positive`)."
+        + (" A language model wrote the texts; no clip exists.\n" if summary.get("personas") else "\n"),
         _origin(summary),
         "## From requests to pairs\n\n"
         f"{markdown_table(way)}\n\n![What is left after each step](funnel.png)\n\n"
@@ -91,6 +92,8 @@ def _shape(summary: Mapping[str, Any]) -> str:
     lines.append(
         f"\n{groups['pairs_in_groups']:,} pairs lie in {groups['groups']:,} groups of near messages (the "
         f"largest has {groups['largest']:,}); rows of one `group` are never each other's negatives."
+        if groups["groups"]
+        else "\nNo two messages are near enough to share a `group`."
     )
     if summary["validation_pairs"]:
         lines.append(

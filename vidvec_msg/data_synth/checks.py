@@ -61,7 +61,10 @@ class ModelChecks:
         Returns:
             the pairs that stay, the rejects, an account per check, and what was used by each.
         """
-        kept, rejects, steps, used = list(pairs), [], [], {}
+        kept = list(pairs)
+        rejects: list[Reject] = []
+        steps: list[Step] = []
+        used: dict[str, Any] = {}
         if self.judge and kept:
             template = load_template("judge_v1", fields=("persona", "message", "storyline"), answers=ASKED)
             verdict = judge_questions(kept, template)

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
-from vidvec_msg.data_synth.filters.duplicates import stemmed
+from vidvec_msg.data_synth.filters.duplicates import stem_set
+from vidvec_msg.data_synth.near_sets import near_sets
 from vidvec_msg.formats.pairs import Pair
-from vidvec_msg.retrieval.near_texts import NearPair, near_pairs
+from vidvec_msg.retrieval.near_texts import NearPair
 
 LIKENESS = 0.5  # shared stems over all stems: "Old friends forgive late replies" and "Old friends forgive"
 COSINE = 0.8  # of neighbours; MiniLM's for paraphrases is mostly above
@@ -28,8 +29,7 @@ def grouped(pairs: Sequence[Pair], further: Iterable[NearPair] = ()) -> list[Pai
         pairs: with ids.
         further: neighbours by other means, such as vectors.
     """
-    texts = [stemmed(pair.positive) for pair in pairs]
-    found = [*near_pairs(texts, least=LIKENESS, shingle=1), *further]
+    found = [*near_sets([stem_set(pair.positive) for pair in pairs], least=LIKENESS), *further]
     leader = _leaders(len(pairs), found)
     shared = {row for row, first in enumerate(leader) if first != row}
     shared |= {leader[row] for row in shared}

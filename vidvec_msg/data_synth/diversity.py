@@ -91,7 +91,7 @@ def entropy_growth(space: Vectors, seed: int) -> list[dict[str, float]]:
 def _kmeans(space: Vectors, clusters: int, dice: np.random.Generator) -> npt.NDArray[np.intp]:
     """Labels by spherical k-means."""
     centres = space[dice.choice(len(space), clusters, replace=False)]  # (clusters, dim)
-    labels = np.argmax(space @ centres.T, axis=1)
+    labels: npt.NDArray[np.intp] = np.argmax(space @ centres.T, axis=1)
     for _ in range(_ROUNDS):
         sums = np.zeros_like(centres)
         np.add.at(sums, labels, space)

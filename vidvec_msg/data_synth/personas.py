@@ -17,8 +17,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any
 
+from vidvec_msg.data_synth.near_sets import near_sets
 from vidvec_msg.errors import RefusedRequest, did_you_mean
-from vidvec_msg.retrieval.near_texts import near_pairs, words_of
+from vidvec_msg.retrieval.near_texts import words_of
 
 SUFFIXES = (".jsonl", ".csv", ".tsv", ".txt")
 FIELDS = ("persona", "description", "input persona", "text")
@@ -119,7 +120,7 @@ def _without_near(personas: list[str], near: float) -> list[str]:
     if near > 1:
         return personas
     gone: set[int] = set()
-    for pair in near_pairs(personas, least=near, shingle=1):
+    for pair in near_sets([frozenset(words_of(persona)) for persona in personas], least=near):
         if pair.one not in gone:
             gone.add(pair.other)
     return [persona for number, persona in enumerate(personas) if number not in gone]

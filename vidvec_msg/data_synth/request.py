@@ -74,9 +74,9 @@ def check_request(
             problems.add(f"{name} is {value}; it must be at least {least:g}")
     if not 0 < sampling.top_p <= 1:
         problems.add(f"top_p is {sampling.top_p}; it lies above 0 and is at most 1")
-    for name, value, kind in (("structured", structured, StructuredOption), ("mode", mode, Mode)):
-        if value not in get_args(kind):
-            problems.add(f"{name} is {value!r}; accepted: {', '.join(get_args(kind))}")
+    for name, word, kind in (("structured", structured, StructuredOption), ("mode", mode, Mode)):
+        if word not in get_args(kind):
+            problems.add(f"{name} is {word!r}; accepted: {', '.join(get_args(kind))}")
     if not model.strip():
         problems.add("model is empty; give its name as the endpoint calls it")
     made: Template | None = None

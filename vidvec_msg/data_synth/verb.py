@@ -217,7 +217,7 @@ def _asked(
 def _pairs(out: Path, synthesis: Synthesis, kind: Kind) -> Iterator[Pair]:
     """The usable answers to the questions of this run, in the order of the questions."""
     path = out / REPLIES / "pairs.jsonl"
-    places = {}
+    places: dict[str, int] = {}
     with path.open("rb") as stream:
         while True:
             place = stream.tell()

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from vidvec_msg.errors import JobFailed, Problems
 from vidvec_msg.formats.items import Item, Modality
-from vidvec_msg.formats.rows import BYTE_ORDER_MARK, checked_item, item_of, scan_rows
+from vidvec_msg.formats.rows import checked_item, item_of, scan_rows
 
 _READ_AT_ONCE = 1024  # items
 
@@ -128,7 +128,7 @@ def read_block(stream: BinaryIO, begin: int, end: int, *, stamp: tuple[int, int]
 
 def items_in(block: bytes, root: Path) -> list[Item]:
     """The items of some rows that have passed the checks."""
-    lines = block.removeprefix(BYTE_ORDER_MARK).split(b"\n")
+    lines = block.decode("utf-8-sig").split("\n")  # a byte-order mark can only be the file's
     return [item_of(json.loads(line), root) for line in lines if line.strip()]
 
 

@@ -30,7 +30,6 @@ _INFOS = ("transcript_info", "ocr_info")
 FIELDS = ("_id", *_TEXTS, *_FILES, *_SECONDS, "groups", *_INFOS)
 
 _TYPO = 0.82  # likeness above which an unknown field is taken for a slip: "texts" 0.89, "stars" 0.80
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def scan_rows(path: Path, problems: Problems) -> Iterator[tuple[int, int, Any]]:

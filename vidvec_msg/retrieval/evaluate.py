@@ -17,26 +17,23 @@ from vidvec_msg.errors import Problems, RefusedRequest, TooManyFailures
 from vidvec_msg.formats.collections import Collection
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.relevance import Qrels
-from vidvec_msg.formats.trec import run_writer, write_trec_qrels
+from vidvec_msg.formats.trec import write_trec_qrels
 from vidvec_msg.retrieval.chance import SIMULATED
-from vidvec_msg.retrieval.confusion import message_confusions, topic_confusion
-from vidvec_msg.retrieval.directions import (
-    Evaluation,
-    Options,
-    Pool,
-    Unreachable,
-    evaluate_vectors,
-    score_forward,
-    score_reverse,
-)
+from vidvec_msg.retrieval.directions import Evaluation, Options, Pool, Unreachable, evaluate_vectors
 from vidvec_msg.retrieval.divergence import most_diverging
-from vidvec_msg.retrieval.dual_softmax import CHOSEN_BY, NOTE, corrected, refuse_shared_queries, task_of
-from vidvec_msg.retrieval.groups import add_groups, group_values
+from vidvec_msg.retrieval.dual_softmax import CHOSEN_BY, NOTE, refuse_shared_queries
 from vidvec_msg.retrieval.intervals import Kind
 from vidvec_msg.retrieval.metrics import DEFAULT_METRICS, parse_metrics
+from vidvec_msg.retrieval.mteb_result import mteb_result
 from vidvec_msg.retrieval.per_query import FILE as PER_QUERY
 from vidvec_msg.retrieval.per_query import write_per_query
-from vidvec_msg.retrieval.sides import Made, Sides, embed_sides, kind_of
+from vidvec_msg.retrieval.scoring import (
+    direction_parts,
+    dual_softmax_parts,
+    groups_of_sides,
+    score_sides,
+)
+from vidvec_msg.retrieval.sides import Made, Sides, embed_sides
 from vidvec_msg.retrieval.vector_cache import NONE, USER
 from vidvec_msg.runs import read_json, replacing, require_new, software_versions, write_json
 
@@ -229,7 +226,7 @@ def evaluate_collection(
     embedded = time.perf_counter()
 
     # 3. numbers, and the lists they come from
-    evaluation = _score(sides, made, options, pool, out)
+    evaluation = score_sides(sides, made, options, pool, out)
 
     # 4. what people read
     kept_out = ("out", "batch_size", "max_failures", "cache", "dual_softmax")
@@ -240,7 +237,7 @@ def evaluate_collection(
         "data": sides.identity(),
         "failed": {"corpus": len(made.corpus.failures), "queries": len(made.queries.failures)},
         "chance_simulated": [m.name for m in parse_metrics(names) if m.name in SIMULATED],
-        **_with_confusions(evaluation, sides, confusion),
+        **direction_parts(evaluation, sides, confusion),
         "diverging": [pair.to_dict() for pair in most_diverging(evaluation, sides.qrels, sides.backwards)],
         "dual_softmax": None
         if validation is None or made_validation is None
@@ -248,7 +245,7 @@ def evaluate_collection(
             "note": NOTE,
             "validation": dual_softmax,
             "chosen_by": CHOSEN_BY,
-            **_dual_softmax(sides, made, validation, made_validation, options),
+            **dual_softmax_parts(sides, made, validation, made_validation, options),
         },
         "versions": software_versions(),
     }
@@ -357,79 +354,7 @@ def _embed(
         return made, embed_sides(validation, embedder, spec, folder / "validation", batch_size)
 
 
-# --- 3. numbers -------------------------------------------------------------------------------------
-
-
-def _score(sides: Sides, made: Made, options: Options, pool: Pool, out: Path) -> Evaluation:
-    tag = made.card["name"]
-    left, right = kind_of(sides.queries), kind_of(sides.corpus)
-    if left == right:  # "text → text" would not tell the directions apart
-        left, right = f"{left} queries", f"{right} corpus"
-    with run_writer(out / "runs" / "forward.trec", tag=tag) as write:
-        forward = score_forward(
-            made.queries, made.corpus, sides.qrels, options, pool=pool, label=f"{left} → {right}", write=write
-        )
-    with run_writer(out / "runs" / "reverse.trec", tag=tag) as write:
-        backward = score_reverse(
-            made.corpus_as_queries,
-            made.queries_as_documents,
-            sides.qrels,
-            options,
-            label=f"{right} → {left}",
-            write=write,
-        )
-    of_queries, of_corpus = _groups(sides)
-    return Evaluation(add_groups(forward, of_queries), add_groups(backward, of_corpus))
-
-
-def _groups(sides: Sides) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]]]:
-    """Groups of the queries of either direction: their own, and those that their positives share."""
-    own, others = sides.groups()
-    return (
-        group_values([item.id for item in sides.queries], own, others, sides.qrels),
-        group_values([item.id for item in sides.corpus], others, own, sides.backwards),
-    )
-
-
-def _with_confusions(evaluation: Evaluation, sides: Sides, key: str) -> dict[str, Any]:
-    """Both directions' parts of ``report.json``, with confusion matrices where items carry the group."""
-    parts = evaluation.to_dict()
-    own, others = sides.groups()
-    qrels, backwards = sides.qrels, sides.backwards
-    for name, direction, arguments in (
-        ("forward", evaluation.forward, (own, others, qrels, backwards)),
-        ("reverse", evaluation.reverse, (others, own, backwards, qrels)),
-    ):
-        topics = topic_confusion(direction, key, *arguments)
-        within = message_confusions(direction, key, *arguments, messages_ask=name == "forward")
-        parts[name]["confusion"] = (
-            None
-            if topics is None
-            else {"topics": topics.to_dict(), "within": [matrix.to_dict() for matrix in within]}
-        )
-    return parts
-
-
-def _dual_softmax(
-    sides: Sides, made: Made, validation: Sides, made_validation: Made, options: Options
-) -> dict[str, Any]:
-    """Both directions' numbers with dual softmax."""
-    forward, _ = corrected(
-        task_of(made.queries, made.corpus, sides.qrels),
-        task_of(made_validation.queries, made_validation.corpus, validation.qrels),
-        options,
-    )
-    backward, _ = corrected(
-        task_of(made.corpus_as_queries, made.queries_as_documents, sides.backwards),
-        task_of(
-            made_validation.corpus_as_queries, made_validation.queries_as_documents, validation.backwards
-        ),
-        options,
-    )
-    return {"forward": forward, "reverse": backward}
-
-
-# --- 4. the folder ----------------------------------------------------------------------------------
+# --- 3. the folder ----------------------------------------------------------------------------------
 
 
 def _write(
@@ -442,7 +367,7 @@ def _write(
     for name, direction in (("forward", evaluation.forward), ("reverse", evaluation.reverse)):
         qrels = {query: judged[name][query] for query in direction.query_ids}
         write_trec_qrels(out / "qrels" / f"{name}.trec", qrels)
-    write_per_query(out / PER_QUERY, evaluation, sides.qrels, _groups(sides))
+    write_per_query(out / PER_QUERY, evaluation, sides.qrels, groups_of_sides(sides))
     for file, text in (
         ("report.md", markdown_report(report)),
         (
@@ -452,6 +377,8 @@ def _write(
     ):
         with replacing(out / file) as temporary:
             temporary.write_text(text, encoding="utf-8")
+    for name in ("forward", "reverse"):
+        write_json(out / "mteb" / f"{name}.json", mteb_result(report, name))
     write_json(out / "report.json", report)  # last: its presence means that the folder is complete
 
 

@@ -79,12 +79,16 @@ def read_runs(folders: Sequence[Path], names: Sequence[str] | None = None) -> li
         names: one a folder; by default the embedder's name, or the folder's where two embedders share one.
 
     Raises:
-        RefusedRequest: a folder that is no complete evaluation; all of them in one message. Or names that
-            are too few, too many or given twice.
+        RefusedRequest: a folder that is no complete evaluation, or given twice; all of them in one message.
+            Or names that are too few, too many or given twice.
     """
     problems = Problems("the evaluations cannot be read")
-    reports = []
+    reports, seen = [], set()
     for folder in folders:
+        if folder.resolve() in seen:
+            problems.add(f"{folder} is given twice")
+            continue
+        seen.add(folder.resolve())
         try:
             report = read_report(folder)
             if "data" not in report or not (folder / FILE).is_file():

@@ -170,8 +170,16 @@ def train(faiss_index: Any, sample: Vectors) -> None:
 
     After FAISS's own examples: ``clustering_index`` is a flat index over the centroids that takes the place
     of the CPU's while they are found. It compares as the CPU would, so the centroids differ by rounding only.
+
+    Product quantisers are trained without the second step that FAISS's factory asks for, which takes a second
+    per sub-quantiser and serves one search parameter only (``ht``, polysemous filtering).
     """
     faiss = faiss_module()
+    codes = _inside(faiss_index)
+    if isinstance(codes, faiss.IndexPQ | faiss.IndexIVFPQ):
+        codes.do_polysemous_training = (
+            False  # orders centroids for Hamming filters (ht), which nobody asks for
+        )
     lists = faiss.try_extract_index_ivf(faiss_index)
     if lists is None or not _gpus():
         faiss_index.train(sample)

@@ -6,7 +6,9 @@ import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -15,14 +17,16 @@ from vidvec_msg.retrieval.index_filter import normal_path
 from vidvec_msg.retrieval.searcher import Hit
 
 _WIDE = 1000  # columns where nobody looks at a terminal: ids and texts are not wrapped
+_GAP = 2  # columns between two cells
+_SHORTEST = 12  # columns that a text gets at least
 
 
 def drawn(hits: Sequence[Hit]) -> str:
-    """A table as wide as the terminal; in a file or a pipe as wide as it needs. One result a line."""
+    """A table as wide as the terminal, texts cut to fit; in a file or a pipe as wide as it needs."""
     looked_at = sys.stdout.isatty()
     console = Console() if looked_at else Console(file=io.StringIO(), width=_WIDE)
     with console.capture() as capture:
-        console.print(_table(hits, looked_at))
+        console.print(_table(hits, console.width if looked_at else 0))
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
 
 
@@ -55,29 +59,40 @@ def near(path: str) -> str:
         return plain
 
 
-def _table(hits: Sequence[Hit], looked_at: bool) -> Table:
-    """Columns that no result fills are left out."""
+def _table(hits: Sequence[Hit], width: int) -> Table:
+    """Columns that no result fills are left out.
+
+    Args:
+        hits: one a row.
+        width: of the terminal; 0: as wide as needed.
+    """
+    columns = {
+        "rank": [str(hit.rank) for hit in hits],
+        "score": [f"{hit.score:.4f}" for hit in hits],
+        "id": [hit.id for hit in hits],
+        "file": ["" if hit.path is None else near(hit.path) for hit in hits],
+        "time": [time_of(hit) for hit in hits],
+        "text": [hit.metadata.get("text") or "" for hit in hits],
+    }
+    shown = {name: cells for name, cells in columns.items() if any(cells) or name in ("rank", "score", "id")}
+    needed = {name: max(map(cell_len, [name, *cells])) for name, cells in shown.items()}
+    if width:
+        for name in ("id", "file"):  # long ones are folded
+            needed[name] = min(needed.get(name, 0), width // 3)
+        others = sum(size + _GAP for name, size in needed.items() if name != "text")
+        needed["text"] = max(width - others, _SHORTEST)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    files = ["" if hit.path is None else near(hit.path) for hit in hits]
-    times = [time_of(hit) for hit in hits]
-    texts = [hit.metadata.get("text") or "" for hit in hits]
-    columns = [
-        ("rank", [str(hit.rank) for hit in hits]),
-        ("score", [f"{hit.score:.4f}" for hit in hits]),
-        ("id", [hit.id for hit in hits]),
-        ("file", files),
-        ("time", times),
-        ("text", texts),
-    ]
-    shown = [(name, cells) for name, cells in columns if any(cells) or name in ("rank", "score", "id")]
-    for name, _ in shown:
-        match name:
-            case "rank" | "score":
-                table.add_column(name, justify="right", no_wrap=True)
-            case "text":
-                table.add_column(name, no_wrap=looked_at, overflow="ellipsis", ratio=1 if looked_at else None)
-            case _:
-                table.add_column(name, overflow="fold", no_wrap=name == "time")
-    for cells in zip(*(cells for _, cells in shown), strict=True):
+    for name in shown:
+        justify: Literal["left", "right"] = "right" if name in ("rank", "score") else "left"
+        cut = name == "text" and width > 0
+        table.add_column(
+            name,
+            justify=justify,
+            width=None if cut else needed[name],
+            max_width=needed[name] if cut else None,
+            no_wrap=cut,
+            overflow="ellipsis" if cut else "fold",
+        )
+    for cells in zip(*shown.values(), strict=True):
         table.add_row(*map(Text, cells))  # Text: brackets in an id or a text are no markup
     return table

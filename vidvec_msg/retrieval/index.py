@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from vidvec_msg.embedders.load import load_embedder
 from vidvec_msg.errors import RefusedRequest
-from vidvec_msg.formats.collections import load_side
+from vidvec_msg.formats.collections import open_side
 from vidvec_msg.retrieval.embed import StoredType, embed_items, refuse_bad_request, refuse_missing_media
 from vidvec_msg.retrieval.index_build import VECTORS, build_index, refuse_bad_build
 from vidvec_msg.retrieval.index_rescore import Rescore
@@ -120,14 +120,14 @@ def index(
             "or from --collection C with --embedder SPEC: give one of the two."
         )
     require_new(out, option="--out", resumable=VECTORS)
-    items = load_side(collection, "corpus")
+    items = open_side(collection, "corpus")
     refuse_bad_request(
         items, batch_size=batch_size, shard_size=shard_size, dtype=dtype, max_failures=max_failures
     )
     refuse_missing_media(items, max_failures)
     loaded = load_embedder(embedder)
     if engine == "faiss":
-        refuse_bad_build(out, len(items), loaded.card.dim, shard_size, **build)  # before hours of embedding
+        refuse_bad_build(out, len(items), loaded.card, shard_size, **build)  # before hours of embedding
     embed_items(
         items,
         loaded,

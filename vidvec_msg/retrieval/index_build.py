@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vidvec_msg.embedders.contract import Vectors
+from vidvec_msg.embedders.contract import EmbedderCard, Vectors
 from vidvec_msg.errors import JobFailed, RefusedRequest
 from vidvec_msg.formats.vectors import IDS, VectorsFolder
 from vidvec_msg.retrieval.disk_space import free_bytes, in_words
@@ -49,6 +49,7 @@ from vidvec_msg.retrieval.index_tuning import (
     Neighbours,
     Sample,
     given_sample,
+    open_queries,
     own_sample,
     stored_rows,
     tell_recall,
@@ -91,6 +92,7 @@ def build_index(vectors: Path, out: Path, **options: Any) -> Path:
     """
     request = Request(**options)
     folder = VectorsFolder.open(vectors)
+    request.refuse_bad_options(folder.dim)
     key = request.key(folder)
     if is_complete(out, key):
         log.info("index %s is complete already", out)
@@ -98,6 +100,8 @@ def build_index(vectors: Path, out: Path, **options: Any) -> Path:
     inside = (out / VECTORS).resolve() == vectors.resolve()
     require_new(out, option="--out", resumable=VECTORS if inside else None)
     card = checked_card(folder)
+    if request.recall_queries is not None:
+        open_queries(request.recall_queries, card)  # before the slow part
     plan = request.plan(folder.count, folder.dim)
     estimate = request.estimate(plan, folder.count, folder.dim, max(shard.rows for shard in folder.files))
     refuse_without_room(out, estimate)
@@ -137,13 +141,13 @@ def build_index(vectors: Path, out: Path, **options: Any) -> Path:
     return out
 
 
-def refuse_bad_build(out: Path, count: int, dim: int, shard_size: int, **options: Any) -> None:
+def refuse_bad_build(out: Path, count: int, card: EmbedderCard, shard_size: int, **options: Any) -> None:
     """Refuses what :func:`build_index` would refuse, before vectors are made for it.
 
     Args:
         out: the index folder.
         count: items that will be embedded.
-        dim: dimensions of their vectors.
+        card: of the embedder.
         shard_size: items per shard.
         options: of :class:`Request`.
 
@@ -151,9 +155,11 @@ def refuse_bad_build(out: Path, count: int, dim: int, shard_size: int, **options
         RefusedRequest: an option is wrong, or there is no room on the disk for the index.
     """
     request = Request(**options)
-    plan = request.plan(count, dim)
+    plan = request.plan(count, card.dim)
+    if request.recall_queries is not None:
+        open_queries(request.recall_queries, card)
     if count:
-        refuse_without_room(out, request.estimate(plan, count, dim, shard_size))
+        refuse_without_room(out, request.estimate(plan, count, card.dim, shard_size))
 
 
 def tell_plan(plan: Plan, estimate: Estimate) -> None:
@@ -278,7 +284,7 @@ def _make(request: Request, plan: Plan, folder: VectorsFolder, staged: Path) -> 
 def _sample(request: Request, folder: VectorsFolder) -> Sample:
     if request.recall_queries is None:
         return own_sample(folder)
-    return given_sample(request.recall_queries, folder)
+    return given_sample(open_queries(request.recall_queries, EmbedderCard.from_dict(folder.card)))
 
 
 def _segment(request: Request, plan: Plan, count: int, made: _Made) -> SegmentEntry:

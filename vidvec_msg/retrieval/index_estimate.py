@@ -101,7 +101,7 @@ def index_bytes(empty: Any, count: int) -> int:
         return storage + math.ceil(count * _graph_bytes(empty.hnsw.nb_neighbors(1)))
     if isinstance(empty, faiss.IndexNSG):
         storage = index_bytes(faiss.downcast_index(empty.storage), count)
-        return storage + count * int(empty.nsg.R) * 4
+        return storage + count * (int(empty.nsg.R) + 1) * 4
     lists = faiss.try_extract_index_ivf(empty)
     if lists is not None:
         lists = faiss.downcast_index(lists)
@@ -138,9 +138,7 @@ def parse_memory(text: str) -> int:
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B", text.strip(), flags=re.IGNORECASE)
     if found is None or float(found[1]) <= 0:
-        raise RefusedRequest(
-            f'--memory {text!r} is not an amount of memory; give one such as "8GB" or "512MB"'
-        )
+        raise RefusedRequest(f"--memory {text!r} is not an amount of memory; give one such as 8GB or 512MB")
     unit = _UNITS[found[2].upper()]
     if found[3]:
         unit = 1024 ** list(_UNITS).index(found[2].upper())

@@ -177,8 +177,9 @@ class FilterColumns:
 
     def matching(self, where: Where) -> Mask:
         """Which rows the filter lets through, (rows,); see :func:`matching`."""
-        if self._last is not None and self._last[0] == where:
-            return self._last[1]
+        last = self._last  # read once: another thread may put another one there
+        if last is not None and last[0] == where:
+            return last[1]
         refuse_unknown_keys(where, self.groups)
         mask = np.ones(self._table.num_rows, dtype=np.bool_)
         for key, condition in where.items():

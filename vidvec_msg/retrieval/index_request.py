@@ -49,7 +49,7 @@ class Request:
             RefusedRequest: an option is out of range or without effect, FAISS does not take the factory
                 string, or the index would be larger than the memory named.
         """
-        self._refuse_bad_options(dim)
+        self.refuse_bad_options(dim)
         held = self.truncate_dim or dim
         refuse_bad_factory(self.factory, held)
         memory, allowed = memory_for_index(self.memory)
@@ -95,7 +95,12 @@ class Request:
         """Results of the index per wanted one that are rescored."""
         return self.oversample or OVERSAMPLE
 
-    def _refuse_bad_options(self, dim: int) -> None:
+    def refuse_bad_options(self, dim: int) -> None:
+        """Refuses options that are out of range or without effect, all in one message.
+
+        Raises:
+            RefusedRequest: with each of them.
+        """
         problems = Problems("index")
         if not 0 < self.recall <= 1:
             problems.add(f"--recall {self.recall:g}: give a share above 0 and at most 1, such as 0.95")
@@ -113,9 +118,7 @@ class Request:
         if self.oversample < 0:
             problems.add(f"--oversample {self.oversample}: give the candidates per wanted result, 1 or more")
         if self.oversample and self.rescore == "none":
-            problems.add(
-                f"--oversample {self.oversample}: without effect unless --rescore keeps full vectors"
-            )
+            problems.add(f"--oversample {self.oversample}: without effect unless --rescore keeps vectors")
         if self.factory == "Flat" and not self.truncate_dim:
             if self.rescore != "none":
                 problems.add(f"--rescore {self.rescore}: without effect on Flat, whose scores are exact")

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from vidvec_msg.embedders.contract import Vectors
+from vidvec_msg.embedders.contract import EmbedderCard, Vectors
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.vectors import Shard, VectorsFolder
 from vidvec_msg.retrieval.cosine import Positions, unit_vectors
@@ -52,25 +52,32 @@ def own_sample(folder: VectorsFolder) -> Sample:
     return Sample(_rows(folder, chosen), chosen, "vectors of the index, each without itself")
 
 
-def given_sample(queries: Path, corpus: VectorsFolder) -> Sample:
-    """Queries of a vectors folder, at most :data:`QUERIES`, the same ones each time.
+def open_queries(queries: Path, card: EmbedderCard) -> VectorsFolder:
+    """Opens a vectors folder of queries to measure with.
+
+    Args:
+        queries: the folder.
+        card: of the embedder that made the corpus.
 
     Raises:
-        RefusedRequest: it holds none, or vectors of another embedder or dimension than the corpus.
+        RefusedRequest: it holds none, or vectors of another embedder.
     """
     folder = VectorsFolder.open(queries)
-    if folder.dim != corpus.dim or folder.fingerprint != corpus.fingerprint:
+    if folder.dim != card.dim or folder.fingerprint != card.fingerprint:
         raise RefusedRequest(
             f"--recall_queries {queries}: vectors of another embedder ({folder.dim} dimensions, fingerprint "
-            f"{folder.fingerprint or 'none'}) than the corpus ({corpus.dim} dimensions, fingerprint "
-            f"{corpus.fingerprint or 'none'}); embed the queries with the corpus's embedder: "
+            f"{folder.fingerprint or 'none'}) than the corpus ({card.dim} dimensions, fingerprint "
+            f"{card.fingerprint}); embed the queries with the corpus's embedder: "
             "`vidvec-msg embed --side queries`."
         )
     if not folder.count:
-        raise RefusedRequest(
-            f"--recall_queries {queries}: it holds no vectors; leave it out, or give queries."
-        )
-    return Sample(_rows(folder, _chosen(folder.count)), None, f"queries of {queries}")
+        raise RefusedRequest(f"--recall_queries {queries}: it holds no vectors; leave it out, or give some.")
+    return folder
+
+
+def given_sample(queries: VectorsFolder) -> Sample:
+    """Queries of a vectors folder, at most :data:`QUERIES`, the same ones each time."""
+    return Sample(_rows(queries, _chosen(queries.count)), None, f"queries of {queries.path}")
 
 
 class Neighbours:

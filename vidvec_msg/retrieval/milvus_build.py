@@ -74,7 +74,8 @@ def build_milvus_index(vectors: Path, out: Path, *, uri: str = "", factory: str 
             server does not answer, or ``out`` holds something else.
         JobFailed: the server gave up on the way, or does not hold what it was given.
     """
-    refuse_bad_milvus(uri, factory)
+    refuse_bad_uri(uri)
+    index_parameters(factory)
     folder = VectorsFolder.open(vectors)
     kept = uri if is_server(uri) else str(Path(uri).resolve()) if uri else LOCAL
     key = digest_of([key_of(folder, factory), "milvus", kept])
@@ -125,11 +126,14 @@ def refuse_bad_milvus(uri: str, factory: str) -> None:
     """Refuses what can be seen to be wrong before anything slow.
 
     Raises:
-        RefusedRequest: an address or an index type that is none, or pymilvus is not installed.
+        RefusedRequest: an address or an index type that is none, pymilvus is not installed, or the server
+            does not answer.
     """
     refuse_bad_uri(uri)
     index_parameters(factory)
     require("pymilvus", purpose="use the engine milvus")
+    if is_server(uri):
+        Collection(uri, "any").close()
 
 
 def _put_in(

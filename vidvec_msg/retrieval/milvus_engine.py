@@ -35,7 +35,7 @@ _AT_ONCE = 512  # ids that one expression names
 FoundRow = tuple[str, float, dict[str, Any]]
 """Id, cosine and metadata of a result."""
 
-_open_files: Counter[str] = Counter()  # milvus-lite databases of this process
+_open_files: Counter[str] = Counter()  # connections of this process by address
 _files_lock = Lock()
 
 
@@ -58,11 +58,12 @@ class Collection:
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it logs what it raises, with tracebacks
         if not is_server(uri):
             require("milvus_lite", purpose="keep an index in a Milvus file")
+            for name in ("grpc._server", "milvus_lite"):  # they log calls that milvus-lite lacks, and errors
+                logging.getLogger(name).setLevel(logging.CRITICAL)
             Path(uri).parent.mkdir(parents=True, exist_ok=True)
-            with _files_lock:
-                _open_files[uri] += 1
-        with _in_words(self):
+        with _files_lock, _in_words(self):
             self._client = pymilvus.MilvusClient(uri=uri, token=os.environ.get(TOKEN, ""), timeout=_TIMEOUT)
+            _open_files[uri] += 1
         self._closed = False
 
     def close(self) -> None:
@@ -71,11 +72,9 @@ class Collection:
             return
         self._closed = True
         self._client.close()
-        if is_server(self.uri):
-            return
         with _files_lock:
             _open_files[self.uri] -= 1
-            if not _open_files[self.uri]:
+            if not _open_files[self.uri] and not is_server(self.uri):
                 lite = require("milvus_lite.server_manager", purpose="close a Milvus file")
                 lite.server_manager_instance.release_server(self.uri)
 
@@ -92,10 +91,10 @@ class Collection:
             index: Milvus's index type, with its parameters: "HNSW,M=16,efConstruction=200".
             description: is kept with it, where the server keeps one.
         """
-        from pymilvus import DataType, MilvusClient
+        from pymilvus import DataType
 
         kind, parameters = index_parameters(index)
-        schema = MilvusClient.create_schema(
+        schema = self._client.create_schema(
             auto_id=False, enable_dynamic_field=False, description=description
         )
         schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=_LONGEST)
@@ -267,7 +266,7 @@ def stored(row: Mapping[str, Any]) -> dict[str, Any]:
         for name in ("text", *PATHS, "start", "end")
         if row.get(name) is not None
     }
-    seconds = {name: float(known[name]) for name in ("start", "end") if name in known}
+    seconds: dict[str, float] = {name: float(known[name]) for name in ("start", "end") if name in known}
     if any(name in known for name in PATHS):
         seconds.setdefault("start", 0.0)
     if "start" in seconds and "end" in seconds:
@@ -302,13 +301,14 @@ def _in_words(collection: Collection) -> Iterator[None]:
     try:
         yield
     except ConnectionConfigException as error:
-        raise RefusedRequest(f"{where} cannot be opened: {_first_line(error)}") from error
+        raise RefusedRequest(
+            f"{where} cannot be opened: {_first_line(error)} A file can be opened by one process at a time."
+        ) from error
     except MilvusException as error:
         words = _first_line(error)
         if "connect" in words.lower() or "unavailable" in words.lower():
             raise RefusedRequest(
-                f"{where} does not answer ({words}). Is it running, and is {TOKEN} set if it asks for one? "
-                "A file can be opened by one process at a time."
+                f"{where} does not answer ({words}). Is it running, and is {TOKEN} set if it asks for one?"
             ) from error
         raise JobFailed(f"{where}, collection {collection.name}: {words}") from error
 

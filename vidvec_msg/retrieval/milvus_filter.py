@@ -101,9 +101,8 @@ def _values(key: str, condition: Condition) -> Expression:
         if "*" not in value and not _UNSAYABLE.search(value):
             parts.append(f"{field} == {quoted(value)}")
             continue
-        pattern = _UNSAYABLE.sub("_", _SPECIAL.sub("_", value))
-        exact &= pattern == value
-        pattern = pattern.replace("*", "%")
+        exact &= not (_SPECIAL.search(value) or _UNSAYABLE.search(value))
+        pattern = _UNSAYABLE.sub("_", _SPECIAL.sub("_", value)).replace("*", "%")
         parts.append(f"{field} like {quoted(pattern)}")
     return Expression(" or ".join(parts), exact)
 

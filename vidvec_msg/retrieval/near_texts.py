@@ -44,7 +44,7 @@ def words_of(text: str) -> list[str]:
     return re.findall(r"\w+", unicodedata.normalize("NFKC", text).casefold())
 
 
-def near_pairs(texts: Sequence[str], *, least: float = NEAR, shingle: int = SHINGLE) -> list[NearPair]:
+def near_pairs(texts: Sequence[str], *, least: float = NEAR) -> list[NearPair]:
     """Pairs of texts that are almost or exactly the same, in order of position.
 
     Texts of the same words are compared as one: each of them is paired with the first of its kind, and its
@@ -53,9 +53,8 @@ def near_pairs(texts: Sequence[str], *, least: float = NEAR, shingle: int = SHIN
     Args:
         texts: any number; 10,000 of 100 words take a few seconds.
         least: likeness from which a pair counts.
-        shingle: words that are compared as one; 1 compares the sets of words, which short texts need.
     """
-    shingles = [_shingles(words_of(text), shingle) for text in texts]
+    shingles = [_shingles(words_of(text)) for text in texts]
     kinds: dict[bytes, list[int]] = defaultdict(list)
     for position, hashes in enumerate(shingles):
         if len(hashes):
@@ -69,15 +68,15 @@ def near_pairs(texts: Sequence[str], *, least: float = NEAR, shingle: int = SHIN
     return sorted(pairs)
 
 
-def _shingles(words: Sequence[str], size: int = SHINGLE) -> Hashes:
-    """Sorted distinct hashes of the runs of so many words; a shorter text is one shingle."""
+def _shingles(words: Sequence[str]) -> Hashes:
+    """Sorted distinct hashes of the word triples; a shorter text is one shingle."""
     if not words:
         return np.zeros(0, np.uint64)
     hashed = np.array([crc32(word.encode()) for word in words], np.uint64)  # (words,)
-    if len(hashed) < size:
-        hashed = np.concatenate([hashed, np.zeros(size - len(hashed), np.uint64)])
-    rolled = np.zeros(len(hashed) - size + 1, np.uint64)
-    for shift in range(size):
+    if len(hashed) < SHINGLE:
+        hashed = np.concatenate([hashed, np.zeros(SHINGLE - len(hashed), np.uint64)])
+    rolled = np.zeros(len(hashed) - SHINGLE + 1, np.uint64)
+    for shift in range(SHINGLE):
         rolled = (rolled ^ hashed[shift : shift + len(rolled)]) * _ODD  # wraps around, as hashes do
     return np.unique(_mixed(rolled))
 

@@ -32,7 +32,7 @@ from vidvec_msg.formats.vectors import VectorsFolder
 from vidvec_msg.retrieval.embed import StoredType, refuse_missing_media, write_vectors
 from vidvec_msg.retrieval.encoding import encode_batch, items_per_call
 from vidvec_msg.retrieval.spec_paths import spec_from_anywhere
-from vidvec_msg.retrieval.writing import VectorsWriter, joined
+from vidvec_msg.retrieval.writing import VectorsWriter, joined, write_matrix
 
 log = logging.getLogger(__name__)
 
@@ -312,7 +312,7 @@ def encode_shard(
         ids += kept
         failures += failed
     stream = io.BytesIO()
-    np.save(stream, joined(rows, dim, dtype), allow_pickle=False)
+    write_matrix(stream, joined(rows, dim, dtype))
     told = json.dumps([asdict(failure) for failure in failures], ensure_ascii=False)
     return {"matrix": stream.getvalue(), "ids": ids, "failures": told}
 

@@ -30,7 +30,6 @@ __all__ = ["Found", "Hit", "Searcher", "Wanted", "search"]
 
 log = logging.getLogger(__name__)
 
-_MEDIA = ("video", "image", "audio")
 _MANY = ("queries", "query_vectors")
 
 
@@ -105,23 +104,24 @@ def search(
     if run is not None:
         _refuse_existing(run)
     wanted = Wanted(k, parse_filters(filter or []), min_score, dedupe)
-    searcher = Searcher.open(index, embedder=embedder, search_parameters=search_parameters, mmap=mmap)
-    if queries is not None:
-        with checked_queries(queries, searcher.index.card, max_failures=max_failures) as found:
-            batches, count = query_batches(found, searcher, batch_size), len(found.items)
-            answer(searcher, batches, wanted, count=count, run=run, max_failures=max_failures)
-    elif query_vectors is not None:
-        count = count_vectors(query_vectors, searcher.index)
-        answer(
-            searcher, vector_batches(query_vectors, searcher.index, batch_size), wanted, count=count, run=run
-        )
-    else:
-        like = isinstance(question, list)
-        _print(searcher.ask_like(question, wanted) if like else searcher.ask([question], wanted)[0], json)
+    opened = Searcher.open(index, embedder=embedder, search_parameters=search_parameters, mmap=mmap)
+    with opened as searcher:
+        if queries is not None:
+            with checked_queries(queries, searcher.index.card, max_failures=max_failures) as found:
+                batches, count = query_batches(found, searcher, batch_size), len(found.items)
+                answer(searcher, batches, wanted, count=count, run=run, max_failures=max_failures)
+        elif query_vectors is not None:
+            count = count_vectors(query_vectors, searcher.index)
+            batches = vector_batches(query_vectors, searcher.index, batch_size)
+            answer(searcher, batches, wanted, count=count, run=run)
+        elif isinstance(question, Item):
+            _print(searcher.ask([question], wanted)[0], json)
+        else:
+            _print(searcher.ask_like(question or [], wanted), json)
 
 
-def _the_question(asked: Mapping[str, Any]) -> Item | list[str]:
-    """The one question that was asked, checked as far as that needs no index: an item, or ids of some."""
+def _the_question(asked: Mapping[str, Any]) -> Item | list[str] | None:
+    """What was asked, checked as far as that needs no index: an item, ids of some; None: many queries."""
     given = {name: value for name, value in asked.items() if value is not None}
     if len(given) != 1:
         named = ", ".join(f"--{name}" for name in given) or "none"
@@ -142,7 +142,14 @@ def _the_question(asked: Mapping[str, Any]) -> Item | list[str]:
             raise RefusedRequest(f"--{name} {path} does not exist; give a vectors folder or a .npy file.")
     elif not path.is_file() and not (name == "queries" and path == STDIN):
         raise RefusedRequest(f"--{name} {path} does not exist; give a file.")
-    return Item("query", **{name: path}) if name in _MEDIA else []
+    match name:
+        case "video":
+            return Item("query", video=path)
+        case "image":
+            return Item("query", image=path)
+        case "audio":
+            return Item("query", audio=path)
+    return None
 
 
 def _refuse_without_effect(given: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

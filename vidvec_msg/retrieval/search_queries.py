@@ -6,6 +6,7 @@ time.
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import json
 import logging
@@ -25,7 +26,6 @@ from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures
 from vidvec_msg.formats.collections import missing_media
 from vidvec_msg.formats.item_file import ItemFile
 from vidvec_msg.formats.items import Item
-from vidvec_msg.formats.rows import BYTE_ORDER_MARK
 from vidvec_msg.formats.trec import run_writer
 from vidvec_msg.formats.vectors import VectorsFolder
 from vidvec_msg.retrieval.cosine import unit_vectors
@@ -149,17 +149,15 @@ def vector_batches(path: Path, index: Searchable, batch_size: int = 0) -> Iterat
     size = batch_size or _VECTORS_PER_CALL
     if path.is_dir():
         folder = VectorsFolder.open(path)
-        names, shards = iter(folder.ids), folder.shards()
+        names, shards = itertools.chain.from_iterable(folder.ids_by_shard()), folder.shards()
     else:
         matrix = _matrix(path, index.card.dim)
-        names, shards = map(str, range(len(matrix))), iter([matrix])
+        names, shards = iter(map(str, range(len(matrix)))), iter([matrix])
     for shard in shards:
         for first in range(0, len(shard), size):
             rows = shard[first : first + size]
             ids = list(itertools.islice(names, len(rows)))
-            yield Batch(
-                ids, unit_vectors(rows, index.card.dim, name=lambda row, ids=ids: f"query {ids[row]}"), []
-            )
+            yield Batch(ids, unit_vectors(rows, index.card.dim, name=_named(ids)), [])
 
 
 def answer(
@@ -278,7 +276,7 @@ def _rows_of_stdin(copy: Path, problems: Problems) -> Path:
         shutil.copyfileobj(sys.stdin.buffer, stream)
     with original.open("rb") as stream:
         first = next((line for line in stream if line.strip()), b"")
-        if first.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"{"):
+        if first.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
             return original
         stream.seek(0)
         return _rows_of_lines(stream, copy, problems)
@@ -335,6 +333,10 @@ def _matrix(path: Path, dim: int) -> Vectors:
     if not np.issubdtype(matrix.dtype, np.floating):
         raise RefusedRequest(f"--query_vectors {path} holds {matrix.dtype}; give float32 or float16.")
     return matrix
+
+
+def _named(ids: list[str]) -> Callable[[int], str]:
+    return lambda row: f"query {ids[row]}"
 
 
 def _pieces(items: Iterator[Item], size: int) -> Iterator[list[Item]]:

@@ -63,6 +63,10 @@ class Searchable(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Ends connections, where there are any; the index is not used after that."""
+        ...
+
     def refuse_no_match(self, where: Where) -> None:
         """Refuses a filter that lets nothing through.
 

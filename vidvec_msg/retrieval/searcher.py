@@ -128,6 +128,12 @@ class Searcher:
         """
         return cls(open_index(folder, search_parameters=search_parameters, mmap=mmap), embedder)
 
+    def __enter__(self) -> Searcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.index.close()
+
     def search(
         self,
         items: Sequence[Item],

@@ -140,6 +140,9 @@ class VectorIndex:
             )
         return cls(segments, items, live, manifest, folder)
 
+    def close(self) -> None:
+        """Does nothing: what is open goes with the object. Here for engines that hold a connection."""
+
     def search(
         self, vectors: Vectors, k: int, *, where: Where | None = None
     ) -> tuple[Vectors, list[list[str]]]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -119,6 +119,13 @@ class Stretch:
 def joined(rows: Sequence[npt.NDArray[Any]], dim: int, dtype: str) -> npt.NDArray[Any]:
     """The batches of a stretch as one matrix, (rows, dim), also where no item has a vector."""
     return np.concatenate([np.zeros((0, dim), dtype=dtype), *rows])
+
+
+def write_matrix(stream: BinaryIO, matrix: npt.NDArray[Any]) -> None:
+    """The bytes of ``np.save``, which does not notice a disk that fills up at the last block of a file."""
+    header = np.lib.format.header_data_from_array_1_0(matrix)
+    np.lib.format.write_array_header_1_0(stream, header)
+    stream.write(np.ascontiguousarray(matrix).data)
 
 
 def shard_name(number: int) -> str:
@@ -305,7 +312,7 @@ class VectorsWriter:
         matrix = joined(rows, self.request["dim"], self.request["dtype"])  # (rows, dim)
         path = self.work / f"{name}.npy"
         with self._told_when_full(), replacing(path) as temporary, temporary.open("wb") as stream:
-            np.save(stream, matrix, allow_pickle=False)
+            write_matrix(stream, matrix)
         return self._count_in(path, first, self.done, self._ids, self._failures)
 
     def _count_in(

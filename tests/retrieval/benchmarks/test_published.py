@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from vidvec_msg.retrieval.benchmarks.published import published_for, published_rows
+from vidvec_msg.retrieval.benchmarks.published import published_for, published_rows, published_table
 from vidvec_msg.retrieval.benchmarks.registry import BENCHMARKS
 
 
@@ -74,3 +74,18 @@ def test_rows_stand_beside_collections_of_the_published_sizes_alone(as_published
     (tmp_path / "benchmark.json").write_text(json.dumps(made))
     assert bool(published_for(tmp_path)) is found
     assert published_for(tmp_path / "elsewhere") == ()
+
+
+def test_a_table_to_stand_under_a_run():
+    lines = published_table(published_rows("vidmsg"), "video_to_text")
+    assert lines[:3] == [
+        "| published, not rerun | setting | R@1 | mAP |",
+        "| --- | --- | ---: | ---: |",
+        "| Clip4Clip | without transcripts | 24.1 | 37.3 |",
+    ]
+    assert "| VidVec-Msg | with transcripts | 49.1 | 65.0 |" in lines
+    assert lines[-2].startswith("VidMsg, Table 1 (§5.2): R@10 is recall over all positives")
+    assert published_table(published_rows("drivelhub"), "text_to_video")[0] == (
+        "| published, not rerun | R@1 | R@5 | R@10 | MRR | N@5 | N@10 |"
+    )
+    assert published_table((), "text_to_video") == []

@@ -193,6 +193,22 @@ def test_a_beir_folder_keeps_both_sides_and_joins_others(clips: Path, tmp_path: 
     assert rows(out / "corpus.jsonl")[0]["metadata"] == {"x": 1}
 
 
+def test_what_a_file_holds_counts_and_not_its_suffix(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "clips").mkdir()
+    write_sound(tmp_path / "clips" / "song.mp4")
+    write_clip(tmp_path / "clips" / "clip.mp4", grey_frames(8))
+    write_clip(tmp_path / "clips" / "old.avi", grey_frames(8), codec="mpeg4")
+    caplog.set_level("INFO", "vidvec_msg")
+    out = run(tmp_path / "clips", tmp_path / "C", max_failures=1)
+    assert [item.id for item in load_side(out, "corpus")] == ["clip", "old"]
+    (left,) = rows(out / "left_out.jsonl")
+    assert left["reason"] == "it holds sound and no pictures, whatever its suffix '.mp4' says"
+    assert [row["facts"]["reader"] for row in rows(out / "probes.jsonl")] == ["decord", "pyav", ""]
+    assert "1 that PyAV reads and decord cannot" in caplog.text
+
+
 def test_broken_files_are_left_out_and_counted(clips: Path, tmp_path: Path) -> None:
     source = tmp_path / "some"
     source.mkdir()

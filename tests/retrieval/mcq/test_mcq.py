@@ -84,6 +84,20 @@ def test_an_embedder_that_knows_answers_all_and_its_options_have_no_order(collec
     assert "| keywords | 100.0 |" in told
 
 
+def test_vectors_from_elsewhere_answer_by_the_ids_of_clips_and_messages(collection, tmp_path):
+    names = [one["_id"] for side in ("corpus", "queries") for one in lines(collection / f"{side}.jsonl")]
+    dice = np.random.default_rng(0)
+    messages_of = {name: dice.standard_normal(8) for name in names if "c" not in name}
+    rows = np.array([messages_of[name.split("c")[0]] for name in names], dtype=np.float32)
+    np.savez(tmp_path / "v.npz", ids=names, vectors=rows / np.linalg.norm(rows, axis=1, keepdims=True))
+    mcq(collection, tmp_path / "M", embedder=[f"vectors:{tmp_path / 'v.npz'}"])
+    (model,) = report(tmp_path / "M")["models"]
+    assert model["accuracy"]["value"] == 1.0
+    assert model["accuracy"]["questions"] == 36
+    assert model["control"]["questions"] == 0  # nobody has computed a vector of the question
+    assert model["control"]["failed"] == 36
+
+
 def test_a_collapsed_embedder_scores_at_chance_and_its_ties_are_told(collection, tmp_path):
     mcq(collection, tmp_path / "M", embedder=[f"{WORDS}:Constant"])
     (model,) = report(tmp_path / "M")["models"]

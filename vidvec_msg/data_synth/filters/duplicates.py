@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from vidvec_msg.data_synth.filters.contract import Reason
 from vidvec_msg.data_synth.filters.words import content_stems, stems_of, words_of
+from vidvec_msg.data_synth.near_sets import near_sets
 from vidvec_msg.formats.pairs import Pair
 from vidvec_msg.retrieval.near_texts import NearPair, near_pairs
 
@@ -33,7 +34,7 @@ class MessageDuplicates:
         messages = [pair.positive for pair in pairs]
         found = _repeated([" ".join(words_of(message)) for message in messages])
         if self.likeness <= 1:
-            found += near_pairs([stemmed(text) for text in messages], least=self.likeness, shingle=1)
+            found += near_sets([stem_set(text) for text in messages], least=self.likeness)
         return _reasons(found, messages, "message")
 
 
@@ -64,11 +65,11 @@ class StorylineDuplicates:
         )
 
 
-def stemmed(message: str) -> str:
-    """A message's stems as one text: of its content words, or of all where it has hardly any."""
+def stem_set(message: str) -> frozenset[str]:
+    """A message's stems: of its content words, or of all where it has hardly any."""
     words = words_of(message)
     content = content_stems(words)
-    return " ".join(content if len(content) >= 3 else stems_of(words))
+    return frozenset(content if len(content) >= 3 else stems_of(words))
 
 
 def first_stays(found: Iterable[NearPair]) -> dict[int, NearPair]:

@@ -84,7 +84,7 @@ class PersonaLeak:
 
     def reason(self, draft: Draft) -> Reason | None:
         """Why the pair is rejected."""
-        content = draft.persona_content
+        content = [word for word in draft.persona_content if word not in _OF_ANYBODY]
         if not content:
             return None
         texts = draft.storyline_stem_set.union(draft.message_stems)

@@ -21,7 +21,7 @@ OTHER_LANGUAGES: Mapping[str, frozenset[str]] = {
     language: frozenset(words.split()) for language, words in _LISTS["other_languages"].items()
 }
 
-_IRREGULAR = dict(entry.split("=") for entry in _LISTS["irregular"].split())
+_IRREGULAR: Mapping[str, str] = dict(entry.split("=") for entry in _LISTS["irregular"].split())
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 _VOWEL = re.compile(r"[aeiouy]")
 _ENDINGS = (

@@ -1,7 +1,7 @@
 """Address, key and model of an OpenAI-compatible endpoint, and what its error statuses mean.
 
-What a request asks for is its owner's matter: vectors in :mod:`vidvec_msg.embedders.endpoint.client`, texts in
-:mod:`vidvec_msg.data_synth.llm`.
+What a request asks for is its owner's matter: vectors in :mod:`vidvec_msg.embedders.endpoint.client`, texts
+in :mod:`vidvec_msg.data_synth.llm`.
 """
 
 from __future__ import annotations

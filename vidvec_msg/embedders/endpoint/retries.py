@@ -136,7 +136,7 @@ class Retrying:
                 f"{self.host} failed {failed} times in a row on one request "
                 f"(retries={self.retries}), the last time with: {mishap}"
             ) from None
-        pause = min(self.backoff * 2 ** (failed - 1), LONGEST_PAUSE) * (1 + random.random() / 2)
+        pause: float = min(self.backoff * 2 ** (failed - 1), LONGEST_PAUSE) * (1 + random.random() / 2)
         log.debug("%s: %s; again in %.1f s (%d of %d)", self.host, mishap, pause, failed, self.retries)
         return pause
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -96,3 +96,29 @@ def _of_table(table: Mapping[str, Any]) -> list[PublishedRow]:
             for (direction, setting), values in cells.items()
         ]
     return rows
+
+
+def published_table(rows: Sequence[PublishedRow], direction: Direction) -> list[str]:
+    """Published rows of one direction as lines of Markdown, to stand under the table of a run.
+
+    Args:
+        rows: from :func:`published_for`.
+        direction: of the rows that are shown.
+
+    Returns:
+        Nothing if there is no such row. Values in percent, metrics by the paper's names; the last lines say
+        where they are from and what they mean.
+    """
+    shown = [row for row in rows if row.direction == direction]
+    if not shown:
+        return []
+    metrics = list(dict.fromkeys(name for row in shown for name in row.values))
+    several = any(row.setting for row in shown)
+    heads = [MARK, *(["setting"] if several else []), *metrics]
+    lines = [f"| {' | '.join(heads)} |", "| --- " * (1 + several) + "| ---: " * len(metrics) + "|"]
+    for row in shown:
+        cells = [row.model, *([row.setting] if several else [])]
+        cells += [f"{row.values[name]:.1f}" if name in row.values else "–" for name in metrics]
+        lines.append(f"| {' | '.join(cells)} |")
+    told = dict.fromkeys((row.source, row.remark) for row in shown)
+    return [*lines, "", *(f"{source}: {remark}" for source, remark in told), ""]

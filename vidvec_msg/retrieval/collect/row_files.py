@@ -47,7 +47,8 @@ def usable(found: Found, probes: dict[Path, Probe]) -> list[Candidate]:
     """The rows whose media can be used; the others are left out with their reason."""
     rows = []
     for row in found.rows:
-        reason = next((why for path in row.media.values() if (why := _fault(path, probes))), None)
+        faults = (_fault(path, medium, probes) for medium, path in row.media.items())
+        reason = next((why for why in faults if why), None)
         if reason is None:
             rows.append(row)
         else:
@@ -55,12 +56,17 @@ def usable(found: Found, probes: dict[Path, Probe]) -> list[Candidate]:
     return rows
 
 
-def _fault(path: Path, probes: dict[Path, Probe]) -> str | None:
+def _fault(path: Path, medium: Medium, probes: dict[Path, Probe]) -> str | None:
     if not path.is_file():
         return f"no such file: {path}"
     if path.stat().st_size == 0:
         return f"empty file: {path}"
-    return probes[path].reason or None if path in probes else None
+    if path not in probes:
+        return None
+    facts = probes[path].facts
+    if medium == "video" and facts is not None and facts.medium == "audio":
+        return f"it holds sound and no pictures, whatever its suffix {path.suffix!r} says"
+    return probes[path].reason or None
 
 
 def write_rows(

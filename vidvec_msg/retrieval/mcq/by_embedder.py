@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from vidvec_msg.embedders.contract import Embedder, Role, Vectors
-from vidvec_msg.errors import Failure
+from vidvec_msg.errors import Failure, TooManyFailures
 from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.embed import embed_items
 from vidvec_msg.retrieval.mcq.question import Answer, Question, best_option
@@ -16,10 +16,12 @@ from vidvec_msg.runs import digest_of
 
 
 class EmbedderAnswerer:
-    """The highest cosine between the clip, as a query, and the options, as documents.
+    """The highest cosine between the clip and the options.
 
-    An option that means nothing by itself is embedded with its question before it. Without the clip, the
-    question's words stand in its place: what the options give away by themselves.
+    The clip asks: it is a query and the options are documents, if the embedder words the two differently. An
+    option has the id of its text in the collection, so that vectors computed elsewhere serve too; one that
+    means nothing by itself is embedded with its question before it. Without the clip, the question's words
+    stand in its place: what the options give away by themselves.
 
     Args:
         embedder: any.
@@ -50,43 +52,51 @@ class EmbedderAnswerer:
         asked = {
             one.id: one.clip if with_clip else Item(_name_of(one.words), text=one.words) for one in questions
         }
-        texts = {text: Item(_name_of(text), text=text) for one in questions for text in _texts(one)}
-        left, why = self._vectors(list({item.id: item for item in asked.values()}.values()), "query")
-        right, why_not = self._vectors(list(texts.values()), "document")
-        why |= why_not
+        options = {one.id: _options(one) for one in questions}
+        worded = bool(self.embedder.card.role_prompts)  # as evaluate does in the reverse direction
+        left, why = self._vectors(asked.values(), "query" if worded else "document")
+        right, why_not = self._vectors(
+            (option for ones in options.values() for option in ones), "document" if worded else "query"
+        )
         for one in questions:
-            query, options = asked[one.id].id, [texts[text].id for text in _texts(one)]
-            lacking = [name for name in (query, *options) if name in why]
-            if lacking:
-                failures.append(Failure(one.id, why[lacking[0]]))
+            clip, choices = asked[one.id].id, [option.id for option in options[one.id]]
+            reasons = [why[clip]] if clip in why else []
+            reasons += [why_not[name] for name in choices if name in why_not]
+            if reasons:
+                failures.append(Failure(one.id, reasons[0]))
                 continue
             # row by row: the same bits for the same pair, so that equal texts tie exactly
-            scores = [float(np.dot(left[query], right[option])) for option in options]
+            scores = [float(np.dot(left[clip], right[name])) for name in choices]
             chosen, tied = best_option(scores, [option.id for option in one.options])
             yield Answer(one.id, chosen, tuple(scores), tied=tied)
 
-    def _vectors(self, items: Sequence[Item], role: Role) -> tuple[dict[str, Vectors], dict[str, str]]:
+    def _vectors(self, asked: Iterable[Item], role: Role) -> tuple[dict[str, Vectors], dict[str, str]]:
         """Id → vector (dim,); id → reason for those that have none."""
+        items = list({item.id: item for item in asked}.values())
         folder = self.folder / f"{role}-{digest_of([item.id for item in items])[:12]}"
-        made = embed_items(
-            items,
-            self.embedder,
-            role=role,
-            out=folder,
-            batch_size=self.batch_size,
-            max_failures=len(items),
-            spec=self.spec,
-        )
+        try:
+            made = embed_items(
+                items,
+                self.embedder,
+                role=role,
+                out=folder,
+                batch_size=self.batch_size,
+                max_failures=len(items),
+                spec=self.spec,
+            )
+        except TooManyFailures as error:  # not one of them has a vector
+            return {}, dict.fromkeys((item.id for item in items), str(error))
         vectors = np.asarray(made.matrix(), dtype=np.float32)  # (rows, dim)
         reasons = {failure.item: failure.reason for failure in made.failures}
         return dict(zip(made.ids, vectors, strict=True)), reasons
 
 
-def _texts(question: Question) -> list[str]:
+def _options(question: Question) -> list[Item]:
     """What is embedded for each option."""
     if question.alone:
-        return [option.text for option in question.options]
-    return [f"{question.words} {option.text}" for option in question.options]
+        return [Item(option.id, text=option.text) for option in question.options]
+    texts = [f"{question.words} {option.text}" for option in question.options]
+    return [Item(_name_of(text), text=text) for text in texts]
 
 
 def _name_of(text: str) -> str:

@@ -96,7 +96,14 @@ def mine_relevance(
         failures: Sequence[Failure] = ()
     else:
         require_new(out, option="--out", resumable=_WORK)
-        options = {"side": side, "split": split, "k": k, "threshold": threshold, "known": known}
+        options = {
+            "collection": collection.resolve().name,
+            "side": side,
+            "split": split,
+            "k": k,
+            "threshold": threshold,
+            "known": known,
+        }
         account, failures = _mine(
             out, str(embedder), items, qrels, options, batch_size, loaded.corpus if pictures else ()
         )
@@ -140,7 +147,7 @@ def _mine(
     by_id = {item.id: item for item in items}
     rows = review_rows(shown, by_id)
     write_review(out, rows)
-    page = review_page(out.resolve().name, rows, _pictures(shown, by_id, qrels, clips))
+    page = review_page(options["collection"], rows, _pictures(shown, by_id, qrels, clips))
     with replacing(out / "review.html") as temporary:
         temporary.write_text(page, encoding="utf-8")
     account = {
