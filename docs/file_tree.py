@@ -23,6 +23,7 @@ OTHERS = [
         "retrieval/",
         "programs: annotate_corpus, embed_corpus, build_index, search_index, evaluate_embedder, …",
     ),
+    ("data_synth/", "programs: write_pairs, filter_pairs, estimate_cost"),
     ("configs/", "YAML, one folder per job, with measured cost"),
     ("docs/", "a page per verb"),
     ("tests/", "mirrors vidvec_msg/"),
@@ -35,7 +36,7 @@ def tree() -> str:
     package = ROOT / "vidvec_msg"
     lines += ["vidvec_msg/"]
     lines += [_line(path.name, _sentence(path), 1) for path in sorted(package.glob("[!_]*.py"))]
-    for folder in ("formats", "media", "embedders", "train", "retrieval", "tinyworld"):
+    for folder in ("formats", "media", "embedders", "train", "retrieval", "data_synth", "tinyworld"):
         lines.append(_line(f"{folder}/", _sentence(package / folder / "__init__.py"), 1))
         paths = sorted((package / folder).rglob("*.py"), key=lambda path: (len(path.parts), path))
         for path in paths:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -129,7 +130,8 @@ def carry_out(folder: Path, state: State, step: int) -> State:
     elif step % 4 == 3:
         index_compact(index)
     else:
-        if not vectors.exists():
+        if not (vectors / "manifest.json").exists():  # a killed run may have left a part
+            shutil.rmtree(vectors, ignore_errors=True)
             folder_of_state(vectors, changed)
         add_vectors(index, vectors, existing="replace")
     return after

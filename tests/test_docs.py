@@ -20,7 +20,7 @@ def test_every_verb_has_a_page() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("program", ["options.py", "file_tree.py"])
+@pytest.mark.parametrize("program", ["options.py", "file_tree.py", "sizes.py"])
 def test_what_is_generated_is_up_to_date(program: str) -> None:
     words = [sys.executable, str(ROOT / "docs" / program), "--check"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

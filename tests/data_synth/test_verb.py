@@ -143,7 +143,7 @@ def test_two_runs_do_not_write_into_one_folder(server: ChatServer, tmp_path: Pat
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        ({"temperature": 0.2}, "sampling was"),
+        ({"temperature": 0.2}, "temperature was 1.0 and is 0.2"),
         ({"model": "other"}, "model was 'org/m' and is 'other'"),
         ({"seed": 1}, "seed was 0"),
     ],

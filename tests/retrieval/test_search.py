@@ -344,6 +344,16 @@ def test_what_cannot_be_wanted_is_refused(windows: Path, options: dict[str, Any]
         search(windows, text="dog", **options)
 
 
+def test_a_filter_is_refused_before_an_embedder_is_loaded(
+    windows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "load_embedder", lambda spec: pytest.fail(f"loaded {spec}"))
+    (tmp_path / "q.txt").write_text("dog\n")
+    for question in ({"text": "dog"}, {"queries": tmp_path / "q.txt"}):
+        with pytest.raises(RefusedRequest, match="no item has 'topik'"):
+            search(windows, filter=["topik=odd"], **question)
+
+
 # --- what a person sees ---------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from vidvec_msg.cli import main
 from vidvec_msg.errors import RefusedRequest, TooManyFailures
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.trec import read_run
+from vidvec_msg.retrieval import search_queries
 from vidvec_msg.retrieval.embed import embed_items
 from vidvec_msg.retrieval.index import build_index
 from vidvec_msg.retrieval.search import Searcher, search
@@ -91,6 +92,24 @@ def test_batches_change_nothing(
     search(made, queries=folder / "q.txt", run=folder / "r", k=k, batch_size=batch_size)
     numbered = {str(2 * number + 1): text for number, text in enumerate(TEXTS.values())}  # lines are counted
     assert scores_of(folder / "r") == alone(made, numbered, k)
+
+
+def test_a_batch_is_answered_in_parts_if_results_are_many(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = queries_file(tmp_path / "q.jsonl", [{"_id": name, "text": text} for name, text in TEXTS.items()])
+    monkeypatch.setattr(search_queries, "_RESULTS", 15)
+    held: list[int] = []
+
+    class Watching(Searcher):
+        def nearest(self, vectors: Any, wanted: Any, **options: Any) -> Any:
+            held.append(len(vectors) * wanted.k)
+            return super().nearest(vectors, wanted, **options)
+
+    monkeypatch.setattr("vidvec_msg.retrieval.search.Searcher", Watching)
+    search(made, queries=file, run=tmp_path / "r", k=7)
+    assert held == [14, 14]
+    assert scores_of(tmp_path / "r") == alone(made, TEXTS, 7)
 
 
 def test_without_a_run_there_is_a_json_line_a_result(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -134,5 +134,7 @@ def settings_of(model: str, template: Template, sampling: Sampling, seed: int) -
         "template": template.version,
         "template_sha": template.sha,
         "seed": seed,
-        "sampling": asdict(sampling),
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_tokens": sampling.max_tokens,
     }

@@ -149,6 +149,12 @@ def synth(
     sample = sample_personas(personas, count, seed=seed, field=persona_field, near=near_personas)
     synthesis = Synthesis(sample.personas, count, checked.template, seed)
     kind = Kind(model, sampling, read_pair, checked.price, tries)
+    if count > len(sample.personas):
+        turns = -(-count // len(sample.personas))
+        log.warning(
+            f"{len(sample.personas):,} personas for {count:,} requests: each is asked up to {turns} times, with "
+            "other tones and settings"
+        )
     if dry_run:
         prompts = list(islice(synthesis, _DRY_PROMPTS))
         sys.stdout.write(estimate(prompts, kind, count, batch=mode == "batch"))

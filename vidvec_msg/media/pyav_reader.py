@@ -95,12 +95,12 @@ def _refreshes(packet: Any, context: Any) -> bool:
     unit's first byte says what it is.
     """
     codec = context.codec.canonical_name
-    head = context.extradata or b""
     if codec not in _REFRESHING:
         return True
-    if len(head) < 23 or head[0] != 1:  # units after start codes, as in broadcasts
+    head, place = context.extradata or b"", 4 if codec == "h264" else 21
+    if len(head) <= place or head[0] != 1:  # units after start codes, as in broadcasts
         return False
-    size = (head[4 if codec == "h264" else 21] & 3) + 1
+    size = (head[place] & 3) + 1
     content, at = bytes(packet), 0
     while at + size < len(content):
         kind = content[at + size]

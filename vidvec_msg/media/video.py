@@ -112,7 +112,7 @@ def read_frames(
         policy: which frames, and their size.
         start: first second of the segment, from the beginning of the file.
         end: last second of the segment.
-        reader: "decord" or "pyav" alone, to compare them; "auto": decord, and PyAV for what it cannot open.
+        reader: "decord" or "pyav" alone, to compare them; "auto": decord, and PyAV for what it cannot read.
 
     Raises:
         VideoError: the file is missing, empty, not a video, without pictures, broken, or shorter than
@@ -139,7 +139,7 @@ def _read(path: Path, policy: FramePolicy, start: float | None, end: float | Non
                 return _frames(pixels, choice, packets.table, "decord")
             except Exception as error:  # decord raises whatever FFmpeg and C++ throw
                 if reader == "decord":
-                    raise VideoError(f"decord cannot read it ({error})") from error
+                    raise VideoError(f"decord cannot read it ({' '.join(str(error).split())})") from error
                 logger.debug("%s: decord cannot read it (%s); PyAV's turn", path, error)
         pixels, choice = read_with_pyav(path, packets, choice, policy.max_pixels)
     except MemoryError:

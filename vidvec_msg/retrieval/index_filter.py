@@ -29,7 +29,7 @@ SECONDS = ("start", "end", "duration")
 COLUMNS = (*TEXTS, *PATHS, *SECONDS)
 GROUP = "groups."  # before the name of a group that is called like a column
 
-_FORMS = "topic=news, topic=news,sport, id=talks/*, start>=60 or duration<5"
+_FORMS = "topic=news, topic=news,sport, id=talks/* or 'start>=60' (quoted: < and > are the shell's)"
 _OPERATOR = re.compile(r"\s*(?P<key>.*?)\s*(?P<operator><=|>=|=|<|>)\s*(?P<value>.*?)\s*", re.DOTALL)
 _SHOWN = 12  # values or keys that a message lists
 

@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 
 STDIN = Path("-")
 _VECTORS_PER_CALL = 1024
+_RESULTS = 1 << 18  # that are held at once, about 100 bytes each, and 1 kB with their metadata
 _SHOWN = 3  # failures that a message spells out
 _HOPELESS = 256  # queries; if the first ones all failed, hours more would not help
 
@@ -183,6 +184,8 @@ def answer(
     Raises:
         TooManyFailures: more failed than allowed; the others are answered.
     """
+    if wanted.where:
+        searcher.index.refuse_no_match(wanted.where)  # before an embedder is loaded for the first batch
     allowed = allowed_failures(max_failures, count)
     done, empty, failures = 0, 0, 0
     told: list[Failure] = []
@@ -191,10 +194,11 @@ def answer(
         progress("search", count, done=0, log=log) as tell,
     ):
         for batch in batches:
-            found = searcher.nearest(batch.vectors, wanted)
-            write(batch, found)
+            for part in _with_few_results(batch, wanted.k):
+                found = searcher.nearest(part.vectors, wanted)
+                write(part, found)
+                empty += sum(not pairs for pairs in found)
             done += len(batch.ids) + len(batch.failures)
-            empty += sum(not pairs for pairs in found)
             failures += len(batch.failures)
             told += batch.failures[: _SHOWN - len(told)]
             tell(done, failures)
@@ -333,6 +337,15 @@ def _matrix(path: Path, dim: int) -> Vectors:
     if not np.issubdtype(matrix.dtype, np.floating):
         raise RefusedRequest(f"--query_vectors {path} holds {matrix.dtype}; give float32 or float16.")
     return matrix
+
+
+def _with_few_results(batch: Batch, k: int) -> Iterator[Batch]:
+    """A batch in parts whose results fit into memory whatever k is; the failures come with the first."""
+    size = max(1, _RESULTS // k)
+    failures = batch.failures
+    for first in range(0, max(len(batch.ids), 1), size):
+        yield Batch(batch.ids[first : first + size], batch.vectors[first : first + size], failures)
+        failures = []
 
 
 def _named(ids: list[str]) -> Callable[[int], str]:

@@ -162,6 +162,8 @@ class Searcher:
     def ask(self, items: Sequence[Item], wanted: Wanted) -> list[list[Hit]]:
         """:meth:`search` with its options as one."""
         self._refuse_other_media(items)
+        if wanted.where:
+            self.index.refuse_no_match(wanted.where)  # before an embedder is loaded
         embedder = self.embedder
         try:
             with self._encoding:
