@@ -8,7 +8,7 @@ autofaiss asks for older packages than this project, so it usually needs an envi
 
 Both get the same ``.npy`` shards and the same bound on the index in memory, a quarter of the vectors; ours is
 asked for recall 0.95, autofaiss for 15 ms a query (its ways of saying what is wanted differ). Recall is
-measured here, with one exact search for 200 vectors, each without itself, for both indexes as they were left.
+measured here, with one exact search for 100 vectors, each without itself, for both indexes as they were left.
 """
 
 from __future__ import annotations

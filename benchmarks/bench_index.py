@@ -7,7 +7,7 @@
 
 Both sides read the same ``.npy`` shards, train on equally many of them, fill the same kind of index and write
 it, each in a process of its own. Ours also checks checksums and norms, normalises, keeps ids and metadata,
-hashes what it writes, and measures the recall of what is not exact by an exact search for 200 of the vectors.
+hashes what it writes, and measures the recall of what is not exact by an exact search for 100 of the vectors.
 Peak memory is what a build adds to a process that has loaded both libraries (VmHWM: Linux only); "peak RSS"
 is the whole process. The vectors have structure (2,000 clusters in 48 dimensions, turned into more, with
 noise): among random directions recall says nothing.
@@ -70,11 +70,11 @@ def write_clusters(folder: Path, count: int, dim: int) -> None:
     random = np.random.default_rng(0)
     centres = random.standard_normal((CLUSTERS, LATENT), dtype=np.float32)
     turned = random.standard_normal((LATENT, dim), dtype=np.float32)
-    shards = []
+    shards: list[dict[str, Any]] = []
     for first in range(0, count, SHARD):
         rows = min(SHARD, count - first)
         hidden = centres[random.integers(0, CLUSTERS, rows)]
-        hidden = hidden + 0.5 * random.standard_normal((rows, LATENT), dtype=np.float32)  # (rows, latent)
+        hidden = hidden + 0.8 * random.standard_normal((rows, LATENT), dtype=np.float32)  # (rows, latent)
         vectors = hidden @ turned + random.standard_normal((rows, dim), dtype=np.float32)  # (rows, dim)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         path = folder / f"shard-{len(shards):05d}.npy"

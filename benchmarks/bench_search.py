@@ -1,12 +1,10 @@
-"""What the index folder costs beside bare FAISS, same factory string: time to build and search, and memory.
+"""What searching an index folder costs beside the bare FAISS index inside it (building: bench_index.py).
 
-    python benchmarks/bench_search.py                      # 50,000 × 384, about two minutes on two cores
+    python benchmarks/bench_search.py                      # 50,000 × 384, about a minute on two cores
     python benchmarks/bench_search.py --vectors 200000     # about four times as long
 
-Both read the same ``.npy`` shards, train on equally many of them, fill the same kind of index and write it.
-Ours also checks every vector, normalises it, keeps ids and metadata, and hashes what it reads and writes.
-Builds run in processes of their own, searches in turn in one process; the best of ``--repeats`` counts.
-Memory is what a build adds to a process that has loaded both libraries (read from /proc: Linux only).
+Ours also checks the queries, asks for one more result to settle ties, and maps positions to ids. Searches run
+in turn in one process; the best of ``--repeats`` counts.
 
 One JSON object a line; a ratio is how many times better ours is. All of the above costs something, so the
 bars lie below 1 and say how much it may cost at the size that runs by default; smaller sizes miss them.
@@ -16,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +26,7 @@ import numpy as np
 from vidvec_msg.embedders.contract import EmbedderCard, Role, Vectors
 from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.embed import embed_items
-from vidvec_msg.retrieval.index_build import build_index, sample_size
+from vidvec_msg.retrieval.index_build import build_index
 from vidvec_msg.retrieval.vector_index import VectorIndex
 
 QUERIES = 100  # in one block
@@ -39,13 +35,9 @@ SINGLE = 10  # queries asked one at a time
 NEIGHBOURS = 10
 SHARDS = 5  # memory is bounded by one, so there must be several
 # measure → unit, and the lowest ratio that we accept for each kind of index
-# At this size what a build adds is mostly fixed or linear work: every shard is hashed and its norms are
-# checked on each pass (an index with lists takes two, to train and to add), and files are synced to disk.
 MEASURES = {
-    "build": ("s", {"Flat": 0.2, "IVF": 0.5}),
     "search": ("ms/query", {"Flat": 0.9, "IVF": 0.8}),
     "search, one query at a time": ("ms/query", {"Flat": 0.9, "IVF": 0.6}),
-    "peak memory": ("MB", {"Flat": 0.6, "IVF": 0.6}),
 }
 
 
@@ -66,68 +58,6 @@ def units(random: np.random.Generator, count: int, dim: int) -> Vectors:
     rows = random.standard_normal((count, dim), dtype=np.float32)
     scaled: Vectors = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     return scaled
-
-
-def build_ours(vectors: Path, out: Path, factory: str) -> None:
-    """The package."""
-    build_index(vectors, out, factory=factory)
-
-
-def build_peer(vectors: Path, out: Path, factory: str) -> None:
-    """Bare FAISS, written as its tutorial does, shard by shard."""
-    shards = sorted(vectors.glob("shard-*.npy"))
-    index = faiss.index_factory(
-        np.load(shards[0], mmap_mode="r").shape[1], factory, faiss.METRIC_INNER_PRODUCT
-    )
-    if not index.is_trained:
-        rows = np.concatenate([np.load(shard) for shard in shards])
-        index.train(rows[: sample_size(factory, len(rows))])
-    for shard in shards:
-        index.add(np.load(shard))
-    faiss.write_index(index, str(out))
-
-
-def build_once(side: str, vectors: Path, factory: str) -> dict[str, float]:
-    """Seconds and peak memory of one build, in this process."""
-    build = {"ours": build_ours, "peer": build_peer}[side]
-    with tempfile.TemporaryDirectory() as scratch:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-        before = megabytes("VmRSS")
-        start = time.perf_counter()
-        build(vectors, Path(scratch) / "index", factory)
-        seconds = time.perf_counter() - start
-    return {"build": seconds, "peak memory": megabytes("VmHWM") - before}
-
-
-def megabytes(field: str) -> float:
-    """Memory of this process, as Linux counts it: VmRSS now, VmHWM at most.
-
-    ``ru_maxrss`` will not do: a child process begins with the peak of its parent, which holds the vectors.
-    """
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return float(next(line.split()[1] for line in lines if line.startswith(f"{field}:"))) / 1024
-
-
-def measure_builds(vectors: Path, factory: str, repeats: int) -> dict[str, dict[str, float]]:
-    """Both sides in turn, each time in a new process; the best of each measure."""
-    runs: dict[str, list[dict[str, float]]] = {"ours": [], "peer": []}
-    for _ in range(repeats):
-        for side, found in runs.items():
-            command = [
-                sys.executable,
-                __file__,
-                "--side",
-                side,
-                "--folder",
-                str(vectors),
-                "--factory",
-                factory,
-            ]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            found.append(json.loads(done.stdout))
-    return {
-        side: {name: min(run[name] for run in found) for name in found[0]} for side, found in runs.items()
-    }
 
 
 def measure_searches(folder: Path, dim: int, repeats: int) -> dict[str, dict[str, float]]:
@@ -181,12 +111,11 @@ def compare(count: int, dim: int, repeats: int) -> None:
         size = f"{count:,} × {dim}"
         print_line("embed pipeline, embedder for free", seconds, None, "s", None, f"{size}; no peer")
         for factory in ("Flat", f"IVF{max(count // 200, 1)},Flat"):
-            builds = measure_builds(vectors, factory, repeats)
             searches = measure_searches(
                 build_index(vectors, Path(scratch) / factory, factory=factory), dim, repeats
             )
             kind = factory[:3] if factory.startswith("IVF") else factory
-            mine, theirs = ({**builds[side], **searches[side]} for side in ("ours", "peer"))
+            mine, theirs = searches["ours"], searches["peer"]
             for name, (unit, bars) in MEASURES.items():
                 note = f"{size}, {factory}, k={NEIGHBOURS}, {threads} thread{'s' if threads > 1 else ''}"
                 claim = f"index {name} ({kind}), beside bare FAISS"
@@ -212,21 +141,15 @@ def print_line(
 
 
 def main() -> None:
-    """Reads the command line: the comparison, or (with --side) one measurement of it."""
+    """Reads the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--vectors", type=int, default=50_000, help="how many")
     parser.add_argument("--dim", type=int, default=384, help="dimensions")
     parser.add_argument("--repeats", type=int, default=2, help="measurements; the best counts")
-    parser.add_argument("--side", choices=["ours", "peer"], help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--factory", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.side is None:
-        compare(given.vectors, given.dim, given.repeats)
-        return
-    print(json.dumps(build_once(given.side, given.folder, given.factory)))
+    compare(given.vectors, given.dim, given.repeats)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ def signs(count: int, seed: int = 0, dim: int = DIM) -> Vectors:
     return (signed / np.sqrt(dim)).astype(np.float32)
 
 
+@cache
 def vector_of(name: str, version: int) -> Vectors:
     """(DIM,), of :func:`signs`."""
     return signs(1, seed=hash((int(name[1:]), version)) % 2**32)[0]

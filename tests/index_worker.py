@@ -14,6 +14,8 @@ from pathlib import Path
 import faiss  # noqa: F401  every child would import it again
 from index_histories import carry_out
 
+from vidvec_msg.runs import software_versions
+
 
 def change_on_and_on(folder: Path, step: int) -> None:
     state = json.loads((folder / "state.json").read_text())
@@ -25,6 +27,7 @@ def change_on_and_on(folder: Path, step: int) -> None:
 
 
 if __name__ == "__main__":
+    software_versions()  # kept: half of the time of a small change
     for line in sys.stdin:
         folder, first = line.rstrip("\n").rsplit(" ", 1)
         child = os.fork()

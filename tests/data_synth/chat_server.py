@@ -138,6 +138,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         server = self.server
         raw = self.rfile.read(int(self.headers["Content-Length"]))
+        if len(raw) < int(self.headers["Content-Length"]):
+            return None  # the client died over it
         if self.path != "/v1/chat/completions":
             return self._batch_post(raw)
         body = json.loads(raw)

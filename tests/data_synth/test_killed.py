@@ -27,14 +27,14 @@ def words(url: str, out: Path) -> list[str]:
     ]  # fmt: skip
 
 
-@pytest.mark.slow(minutes=0.6)
+@pytest.mark.slow(minutes=1)
 def test_thirty_kills_lose_nothing_double_nothing_and_end_in_the_same_bytes(tmp_path: Path) -> None:
     out = tmp_path / "killed"
     deaths: list[tuple[int, set[str]]] = []  # requests so far, persona of each kept answer
     with chat_server(troubles=TROUBLES, share=0.4, seed=5) as server:
         server.delay, server.slow = 0.2, 0.8
         program = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("dying_runs.py")), "7", str(KILLS), "0.3", "1.0",
+            [sys.executable, str(Path(__file__).with_name("dying_runs.py")), "7", str(KILLS), "0.5",
              *words(server.url, out)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
@@ -58,7 +58,7 @@ def test_thirty_kills_lose_nothing_double_nothing_and_end_in_the_same_bytes(tmp_
     for requests, kept in deaths:
         later = {words.split("\n")[0].removeprefix("Persona: ") for words in asked[requests:]}
         assert not kept & later
-    assert len({len(kept) for _, kept in deaths}) > KILLS // 4  # the deaths fell into the work
+    assert len({len(kept) for _, kept in deaths}) > KILLS // 2  # the deaths fell into the work
 
     records = Counter(record["key"] for record in read_records(out / "replies" / "pairs.jsonl"))
     assert len(records) == COUNT

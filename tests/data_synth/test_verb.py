@@ -14,7 +14,6 @@ from vidvec_msg.cli import main
 from vidvec_msg.data_synth.verb import synth
 from vidvec_msg.errors import JobFailed, RefusedRequest, TooManyFailures
 from vidvec_msg.formats.pairs import read_pairs
-from vidvec_msg.train.datamodule import PairsData
 
 ROOT = Path(__file__).parents[2]
 PERSONAS = ROOT / "data/personas.jsonl"
@@ -82,6 +81,8 @@ def test_pairs_come_out_as_fit_takes_them(server: ChatServer, tmp_path: Path) ->
     assert not {pair.group for pair in sides[0] if pair.group} & {
         pair.group for pair in sides[1] if pair.group
     }
+    from vidvec_msg.train.datamodule import PairsData  # torch
+
     data = PairsData(str(tmp_path / "out" / "splits" / "train.jsonl"), batch_size=4)
     data.read()
     assert len(data.training) == len(sides[0])
@@ -244,7 +245,8 @@ def test_a_model_that_ignores_the_format_is_stopped_early(server: ChatServer, tm
     assert "gave 20 answers in a row that cannot be used" in told
     assert told.count("'A storyline could be about a market.'") == 3
     assert len(server.requests) < 60
-    assert len(rows(tmp_path / "out" / "replies" / "pairs_failed.jsonl")) == 20
+    # those that were on their way may come in too
+    assert 20 <= len(rows(tmp_path / "out" / "replies" / "pairs_failed.jsonl")) < 30
 
 
 def test_a_request_that_is_too_long_fails_alone(server: ChatServer, tmp_path: Path) -> None:

@@ -214,8 +214,8 @@ def still_picture(folder: Path) -> Path:
 
 
 def four_k(folder: Path) -> Path:
-    """3,840 × 2,160, four seconds at 2 frames per second."""
-    frames = grey_frames(8, size=(2160, 3840))
+    """3,840 × 2,160, five frames at 2 a second."""
+    frames = grey_frames(5, size=(2160, 3840))
     return write_clip(folder / "4k.mp4", frames, fps=2, options={"preset": "ultrafast"})
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vidvec_msg.errors import RefusedRequest
-from vidvec_msg.retrieval.factories import CODES, FLAT, HNSW, plan_index, training_points
+from vidvec_msg.retrieval.factories import CODES, FLAT, HNSW, LIST_BYTES, plan_index, training_points
 from vidvec_msg.retrieval.faiss_engine import empty_index
 from vidvec_msg.retrieval.index_estimate import index_bytes
 
@@ -33,6 +33,9 @@ GB = 1e9
         (10_000_000, 384, 16 * GB, "IVF65536_HNSW32,Flat"),
         (100_000_000, 384, 40 * GB, "IVF131072_HNSW32,SQ8"),
         (1_000_000_000, 384, 8000 * GB, "IVF524288_HNSW32,Flat"),
+        (100_000_000, 384, 25 * GB, "IVF131072_HNSW32,PQ384x4fs"),
+        (1_000_000_000, 384, 64 * GB, "IVF524288_HNSW32,PQ96x4fs"),
+        (1_000_000_000, 99, 64 * GB, "IVF524288_HNSW32,PQ99x4fs"),  # 99 does not divide by 2
         (10_000, 384, 0.005 * GB, "SQ8"),  # few enough to compare all, in codes
     ],
 )
@@ -53,7 +56,7 @@ def test_whatever_is_chosen_fits_and_can_be_trained(count: int, dim: int, memory
     try:
         plan = plan_index("auto", count, dim, memory=memory)
     except RefusedRequest:
-        assert count * CODES[-1].size(dim) > memory * 0.8
+        assert count < 1000 or count * (CODES[-1].size(dim) + LIST_BYTES) > memory
         return
     lists = [int(number) for number in re.findall(r"IVF(\d+)", plan.factory)]
     assert count >= training_points(plan.factory)
@@ -65,13 +68,13 @@ def test_whatever_is_chosen_fits_and_can_be_trained(count: int, dim: int, memory
 
 def test_more_memory_never_gives_shorter_codes() -> None:
     sizes = []
-    for memory in range(1, 200, 3):
+    for memory in range(1, 200):
         try:
             plan = plan_index("auto", 50_000_000, 384, memory=memory * GB)
         except RefusedRequest:
             sizes.append(0)
             continue
-        code = next(code for code in CODES if plan.factory.endswith(f",{code.factory}"))
+        code = next(code for code in CODES if plan.factory.endswith(f",{code.factory(384)}"))
         sizes.append(code.size(384))
     assert sizes == sorted(sizes)
     assert len(set(sizes)) == len(CODES) + 1
@@ -83,13 +86,12 @@ def test_codes_that_miss_the_recall_say_what_would_reach_it() -> None:
     assert re.search(r"such codes alone reach about 0\.\d+ of recall@10", short.reason)
     assert "--rescore float16 more" in short.reason
     assert "alone" not in plan_index("auto", 100_000_000, 384, memory=10 * GB, recall=0.3).reason
+    assert "alone" not in plan_index("auto", 100_000_000, 384, memory=10 * GB, rescored=True).reason
 
 
 def test_recall_1_is_exact_search() -> None:
     assert plan_index("auto", 5_000_000, 384, recall=1).factory == "Flat"
-    with pytest.raises(
-        RefusedRequest, match=r"--recall 1 is exact search, and Flat takes 7\.68 GB of memory"
-    ):
+    with pytest.raises(RefusedRequest, match=r"--recall 1 is exact search, and Flat takes 7\.7 GB of memory"):
         plan_index("auto", 5_000_000, 384, recall=1, memory=GB)
 
 

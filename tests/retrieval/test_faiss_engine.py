@@ -18,10 +18,13 @@ from vidvec_msg.retrieval.faiss_engine import (
     centroids_on_gpu,
     empty_index,
     nearest_among,
+    nearest_lists,
     on_gpu,
     reserve,
+    reserve_lists,
     scores_of,
     search_parameter,
+    takes_lists,
     train,
     write_index,
 )
@@ -37,10 +40,31 @@ def units(count: int, seed: int = 0) -> Vectors:
 def built(factory: str, rows: Vectors) -> Any:
     index = empty_index(factory, DIM)
     train(index, rows)
-    centroids = centroids_on_gpu(index)
-    for first in range(0, len(rows), 300):
-        add(index, rows[first : first + 300], centroids)
+    parts = [rows[first : first + 300] for first in range(0, len(rows), 300)]
+    if takes_lists(index):
+        centroids = centroids_on_gpu(index)
+        lists = [nearest_lists(index, part, centroids) for part in parts]
+        reserve_lists(index, np.bincount(np.concatenate(lists)))
+        for part, found in zip(parts, lists, strict=True):
+            add(index, part, found)
+        return index
+    for part in parts:
+        add(index, part)
     return index
+
+
+@pytest.mark.parametrize(
+    "factory",
+    ["IVF8,Flat", "IVF8,SQ8", "IVF8,PQ4x4", "PCA8,IVF8,Flat", "RR16,L2norm,IVF8,PQ4x4", "IVF8_HNSW8,Flat"],
+)
+def test_lists_filled_in_two_passes_are_those_of_plain_faiss(tmp_path: Path, factory: str) -> None:
+    rows = units(900)
+    plain = empty_index(factory, DIM)
+    train(plain, rows)
+    assert takes_lists(plain)
+    for first in range(0, 900, 300):
+        plain.add(rows[first : first + 300])
+    assert write_index(built(factory, rows), tmp_path / "ours") == write_index(plain, tmp_path / "plain")
 
 
 @pytest.fixture
@@ -194,14 +218,13 @@ def test_room_made_at_once_changes_nothing(tmp_path: Path, factory: str) -> None
     assert roomy.ntotal == 600
 
 
-@pytest.mark.parametrize("queries", [1, 30])
-def test_the_nearest_among_rows_are_those_of_the_matrix_product(queries: int) -> None:
-    asked, rows = units(queries, seed=1), units(7)
-    scores, places = nearest_among(asked, rows, 9)
+@pytest.mark.parametrize("k", [1, 3, 7])
+def test_the_nearest_among_rows_are_those_of_the_matrix_product(k: int) -> None:
+    asked, rows = units(30, seed=1), units(7)
+    scores, places = nearest_among(asked, rows, k)
     product = asked @ rows.T
-    np.testing.assert_allclose(scores[:, :7], -np.sort(-product, axis=1), atol=1e-6)
-    assert (places[:, 7:] == -1).all()
-    assert (scores[:, 7:] == -np.inf).all()
+    np.testing.assert_allclose(scores, -np.sort(-product, axis=1)[:, :k], atol=1e-6)
+    np.testing.assert_array_equal(np.take_along_axis(product, places, axis=1), scores)
 
 
 def test_gpus_are_asked_for_by_number() -> None:

@@ -68,7 +68,7 @@ def test_the_manifest_holds_segment_recall_and_estimate(tmp_path: Path, vectors:
     assert manifest["deleted"] is None
     recall = manifest["recall"]
     assert recall["k"] == 10
-    assert recall["queries"] == 200
+    assert recall["queries"] == 100
     assert recall["target"] == 0.9 <= recall["recall"]
     assert recall["search_parameters"] == manifest["search_parameters"]
     assert faiss.read_index(str(out / "index.faiss")).nprobe == int(recall["search_parameters"][7:])
@@ -156,10 +156,13 @@ def test_each_shard_is_verified_once(tmp_path: Path, vectors: Path, monkeypatch:
         return read(folder, shard, verify=verify)
 
     monkeypatch.setattr(VectorsFolder, "read", counted)
-    for factory, passes in {"IVF16,Flat": [True, False], "HNSW8,Flat": [True], "Flat": [True]}.items():
+    # lists take two more passes: which list each vector goes to, then the vectors
+    for factory, passes in {"IVF16,Flat": [True, False, False], "HNSW8,Flat": [True], "Flat": [True]}.items():
         verified.clear()
         build_index(vectors, tmp_path / factory, factory=factory)
-        assert verified == [(f"shard-0000{n}.npy", verify) for verify in passes for n in range(4)]
+        shards = [(f"shard-0000{number}.npy", verify) for verify in passes for number in range(4)]
+        assert sorted(verified[:4]) == shards[:4]  # two are read at once while nothing else is to be done
+        assert verified[4:] == shards[4:]
 
 
 def test_fill_gives_every_shard_to_whoever_watches(vectors: Path, rows: Vectors) -> None:
@@ -230,6 +233,21 @@ def test_a_wrong_option_is_refused_before_anything_is_written(
     assert not any(tmp_path.iterdir())
 
 
+def test_the_verb_hands_every_option_on(tmp_path: Path, vectors: Path) -> None:
+    queries = vectors_of(tmp_path / "q", clusters(20, seed=3))
+    out = index(
+        tmp_path / "i", vectors=vectors, factory="IVF8,SQ8", memory="1MB", recall=0.5, recall_queries=queries,
+        truncate_dim=8, rescore="float32", oversample=3,
+    )  # fmt: skip
+    manifest = manifest_of(out)
+    segment = manifest["segments"][0]
+    assert (segment["factory"], segment["truncate_dim"], segment["oversample"]) == ("IVF8,SQ8", 8, 3)
+    assert (manifest["recall"]["target"], manifest["recall"]["queries"]) == (0.5, 20)
+    assert np.load(out / "vectors.npy", mmap_mode="r").dtype == np.float32
+    with pytest.raises(RefusedRequest, match="--memory 9kB: an opened index of factory"):
+        index(tmp_path / "j", vectors=vectors, factory="IVF8,SQ8", memory="9kB")
+
+
 def test_all_that_is_wrong_comes_in_one_message(tmp_path: Path, vectors: Path) -> None:
     with pytest.raises(RefusedRequest, match="index: 3 problems") as caught:
         build_index(vectors, tmp_path / "i", recall=2, memory="much", oversample=3)
@@ -250,7 +268,7 @@ def test_auto_goes_by_the_memory_named(tmp_path: Path, vectors: Path) -> None:
     assert manifest["factory"] == "SQ8"
     assert manifest["factory_reason"] == (
         "1,500 vectors of 16 dimensions: few enough to compare all, in codes, since longer ones exceed "
-        "--memory 50kB (these take 2.4e-05 GB)"
+        "--memory 50kB (these take 24.0 kB)"
     )
 
 

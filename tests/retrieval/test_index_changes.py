@@ -159,7 +159,7 @@ def test_what_was_trained_stays_and_codes_are_not_rounded_again(tmp_path: Path, 
     np.testing.assert_allclose(own.vector("d7"), first.vector("d7"), atol=1e-6)
 
 
-@pytest.mark.parametrize("factory", ["IVF4,PQ8x4fs", "HNSW16,SQ8", "PQ8x4fs", "NSG16,Flat"])
+@pytest.mark.parametrize("factory", ["IVF4,PQ8x4fs", "HNSW16,SQ8", "PQ8x4fs"])
 def test_every_kind_takes_additions_and_deletions(tmp_path: Path, factory: str) -> None:
     rows = units(700)
     ids = [f"d{i}" for i in range(700)]
@@ -211,8 +211,9 @@ def test_compacting_may_change_the_factory(tmp_path: Path) -> None:
     index = build_index(vectors_folder(tmp_path / "v", rows, ids), tmp_path / "i", factory="HNSW16,Flat")
     index_compact(index, factory="Flat")
     manifest = VectorIndex.open(index).manifest
-    assert (manifest["factory"], manifest["factory_asked"]) == ("Flat", "Flat")
-    assert type(faiss.read_index(str(index / "index.faiss"))) is faiss.IndexFlat
+    assert (manifest["factory"], manifest["factory_asked"], manifest["scores"]) == ("Flat", "Flat", "cosine")
+    assert manifest["metric"] == "cosine"
+    assert isinstance(faiss.read_index(str(index / "index.faiss")), faiss.IndexFlat)
     exact = best(rows[:9], rows, ids, 4)
     assert [[name for _, name in row] for row in found(VectorIndex.open(index), rows[:9], 4)] == [
         [name for _, name in row] for row in exact
@@ -371,7 +372,9 @@ def test_what_the_disk_has_no_room_for_is_refused(
 ) -> None:
     index, state = made
     monkeypatch.setattr(adding, "free_bytes", lambda path: 100)
-    expected = r"index .*: 4 more vectors need about .* kB, and the disk has 100 bytes free; make room first"
+    expected = (
+        r"index .*: 4 more vectors need about 5.. bytes, and the disk has 100 bytes free; make room first"
+    )
     with pytest.raises(RefusedRequest, match=expected):
         carry_out(index.parent, state, 0)
     holds(index, state)
@@ -461,7 +464,7 @@ def test_many_segments_and_many_deleted_items_advise_compaction(
     caplog.clear()
     with caplog.at_level("INFO"):
         index_compact(index)
-        assert "compacted 1 segments, 9 deleted items gone" in caplog.messages
+        assert "compacted; 9 deleted items gone" in caplog.messages
         index_compact(index)
         assert caplog.messages[-1] == f"index {index} is one segment without deleted items already"
 
@@ -536,7 +539,7 @@ def test_the_verbs_from_the_shell(made: tuple[Path, State], capsys: pytest.Captu
     assert main(["index-compact", "--index", str(index)]) == 0
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err.splitlines()[-1] == f"index {index}: 20 items in 1 segments, 0 deleted"
+    assert told.err.splitlines()[-1] == f"index {index}: 20 items in 1 segment, 0 deleted"
     holds(index, {**{name: 0 for name in state if name != "d0"}, "d50": 1})
     assert main(["index-delete", "--index", str(index), "--ids", "nobody"]) == 2
 

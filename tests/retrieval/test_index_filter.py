@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item
+from vidvec_msg.retrieval import index_filter
 from vidvec_msg.retrieval.index_filter import (
     FilterColumns,
     Range,
     Where,
+    _coded_by_arrow,
     as_where,
     matching,
     parse_filters,
@@ -115,6 +117,16 @@ def test_masks_equal_a_plain_reading_of_the_rows(
         }
     )
     columns = FilterColumns(table)
+    by_arrow = pytest.MonkeyPatch()
+    by_arrow.setattr(index_filter, "_MANY", 0)
+    fast = FilterColumns(table).groups
+    by_arrow.undo()
+    assert {name: group.codes.tolist() for name, group in fast.items()} == {
+        name: group.codes.tolist() for name, group in columns.groups.items()
+    }
+    assert {name: group.values for name, group in fast.items()} == {
+        name: group.values for name, group in columns.groups.items()
+    }
 
     def plain(value: str | None) -> bool:
         patterns = ["".join(".*" if c == "*" else re.escape(c) for c in one) for one in wanted]
@@ -231,6 +243,10 @@ def test_rows_of_other_writers_need_an_id_alone() -> None:
     assert matching(table, parse_filters(["id=a"])).tolist() == [True, False]
     assert matching(table, parse_filters(["video=*"])).tolist() == [False, False]
     assert matching(table, parse_filters(["start>=0"])).tolist() == [False, False]
+    dated = pa.table({"id": ["a"], "groups": ['{"day": "2020-01-01", "n": "1"}']})
+    assert _coded_by_arrow(dated["groups"].to_pylist()) == {"day": (["2020-01-01"], [0]), "n": (["1"], [0])}
+    for other in ("x", "[1]", '{"n": 3}', "{\n}", '{"n": {"m": "3"}}'):
+        assert _coded_by_arrow([other]) is None
     odd: dict[str, Any] = {"id": ["a", "b", "c"], "groups": [None, '["x"]', '{"n": 3, "none": null}']}
     assert matching(pa.table(odd), parse_filters(["n=3"])).tolist() == [False, False, True]
     with pytest.raises(RefusedRequest, match="groups is 'x', which is not JSON"):

@@ -143,7 +143,7 @@ filters = st.dictionaries(
 ) | st.dictionaries(st.sampled_from(["start", "end", "duration", "year"]), bounds, max_size=2)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(where=filters)
 @example(where={"topic": frozenset({"a_*"})})
 @example(where={"text": frozenset({"*\\*", "*0%"})})
@@ -430,6 +430,10 @@ def test_a_closed_file_leaves_nothing_running(spoken: Path) -> None:
     [
         ({"milvus_uri": "http://me:pw@host:1"}, "leave out the user and password of host; .* MILVUS_TOKEN"),
         ({"milvus_uri": "ftp://host"}, "--milvus_uri ftp://host: give http://HOST:PORT"),
+        (
+            {"factory": "Flat"},
+            "--factory Flat: a Milvus file has no index type 'Flat'; give auto, or one of FLAT",
+        ),
         ({"factory": "HNSW,M"}, "--factory HNSW,M: 'M' is no NAME=NUMBER, such as ef=64"),
         ({"memory": "8GB", "truncate_dim": 4}, "--memory, --truncate_dim: without effect on engine milvus"),
         (
@@ -447,6 +451,27 @@ def test_bad_requests_are_refused_before_anything_is_written(
     assert not (tmp_path / "i").exists()
 
 
+def test_what_a_server_does_not_take_leaves_nothing_behind(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors = write_vectors(tmp_path / "v", ["a", "b"], units(2), CARD)
+    load = Collection.load
+
+    def refusing(self: Collection) -> None:
+        raise JobFailed("Milvus says: invalid index type")
+
+    monkeypatch.setattr(Collection, "load", refusing)  # milvus-lite's server takes any word
+    with pytest.raises(
+        RefusedRequest, match=r"invalid index type\. Give --factory auto, or an index type that"
+    ):
+        build_milvus_index(vectors, tmp_path / "i", uri=server, factory="PYRAMID")
+    monkeypatch.setattr(Collection, "load", load)
+    build_milvus_index(vectors, tmp_path / "i", uri=server, factory="IVF_FLAT,nlist=1")
+    with MilvusIndex.open(tmp_path / "i") as kept:
+        assert len(kept) == 2
+        assert kept.collection._client.list_collections() == [kept.collection.name]
+
+
 def test_a_server_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(milvus_engine, "_TIMEOUT", 1.0)
     vectors = write_vectors(tmp_path / "v", ["a"], units(1), CARD)
@@ -454,6 +479,7 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pyt
         RefusedRequest, match=r"Milvus at http://127\.0\.0\.1:9 does not answer .*MILVUS_TOKEN set"
     ):
         build_milvus_index(vectors, tmp_path / "i", uri="http://127.0.0.1:9")
+    assert not (tmp_path / "i").exists()
 
 
 def test_what_cannot_be_opened_or_asked_is_refused(spoken: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from vidvec_msg.retrieval.report_sections import (
     dual_softmax_body,
     matrix,
     message_words,
+    published_body,
     separation_body,
 )
 
@@ -34,6 +35,19 @@ def test_nothing_to_show_is_nothing() -> None:
     assert confusion_body([part(confusion=None), part()], {}) == ""
     assert diverging_body({"forward": part(), "reverse": part()}, {}, {}) == ""
     assert dual_softmax_body({"dual_softmax": None}) == ""
+
+
+def test_published_rows_stand_by_direction() -> None:
+    row = {
+        "model": "A <model>", "direction": "text_to_video", "setting": "with transcripts",
+        "values": {"R@10": 47.5}, "metrics": {}, "source": "Table 1", "remark": "of all positives",
+    }  # fmt: skip
+    rows = [row, row | {"model": "B", "values": {"mAP": 45.6}}]
+    body = str(published_body({"published": rows, "forward": part(), "reverse": part(label="video → text")}))
+    for text in ("published, not rerun", "A &lt;model&gt;", "47.5", "–", "Table 1: of all positives"):
+        assert text in body
+    assert body.count("<table") == 1
+    assert published_body({"forward": part(), "reverse": part()}) == ""
 
 
 def test_separation_says_its_numbers_and_draws_both_curves() -> None:

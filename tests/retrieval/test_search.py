@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -97,6 +98,32 @@ def test_a_clip_is_embedded_as_a_query(made: Path, tmp_path: Path, monkeypatch: 
     assert asked == [(Item("query", video=tmp_path / "clip.mp4"), "query")]
 
 
+@pytest.mark.parametrize("medium", ["image", "audio"])
+def test_pictures_and_sound_are_embedded_where_the_embedder_takes_them(
+    tmp_path: Path, medium: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[Item] = []
+
+    class Hearing(KeywordEmbedder):
+        def __init__(self) -> None:
+            super().__init__()
+            self.card = replace(self.card, modalities=("text", "video", "image", "audio"))
+
+        def encode(self, items: Any, *, role: Any) -> Any:
+            asked.extend(items)
+            return super().encode([Item(item.id, text="guitar") for item in items], role=role)
+
+    file = tmp_path / "file"
+    file.write_bytes(b"content")
+    items = [Item("d", text="dog")]
+    embed_items(items, Hearing(), role="document", out=tmp_path / "v", spec="any")
+    made = build_index(tmp_path / "v", tmp_path / "i")
+    monkeypatch.setattr(searching, "load_embedder", lambda spec: Hearing())
+    search(made, json=True, **{medium: file})
+    assert asked[-1] == Item("query", **{medium: file})
+    assert [hit["id"] for hit in printed(capsys)] == ["d"]
+
+
 def test_a_searcher_is_opened_once_and_used_many_times(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
 
@@ -162,6 +189,11 @@ def test_an_index_whose_embedder_has_moved_says_which_and_what_to_give(made: Pat
         ({"text": " "}, "--text is empty; give words to search with"),
         ({"video": Path("gone.mp4")}, r"--video gone\.mp4 does not exist; give a file"),
         ({"image": Path("gone.png")}, r"--image gone\.png does not exist; give a file"),
+        ({"audio": Path("gone.wav")}, r"--audio gone\.wav does not exist; give a file"),
+        (
+            {"audio": Path(__file__)},
+            "the query is of modality 'audio'; keywords, which made index .*, takes text",
+        ),
         ({"id": ["gone"]}, "has no item 'gone'; its 4 ids are in"),
         ({"text": "dog", "k": 0}, "k is 0; it must be at least 1"),
         ({"text": "nothing"}, "the query cannot be embedded: item 'query': no keyword in it"),
@@ -250,21 +282,22 @@ def test_filters_are_words_of_the_command_line(windows: Path, capsys: pytest.Cap
     assert "exactly one of" in capsys.readouterr().err
 
 
-def test_one_result_per_video_is_its_best_window(windows: Path) -> None:
+@pytest.mark.parametrize("words", ["dog", "bridge"])
+def test_one_result_per_video_is_its_best_window(windows: Path, words: str) -> None:
     searcher = Searcher.open(windows)
-    [every] = searcher.search([Item("q", text="dog")], k=205)
+    question = [Item("q", text=words)]
+    [every] = searcher.search(question, k=205)
     best: dict[str, Hit] = {}
     for hit in every:
         best.setdefault(hit.metadata["video"] or hit.id, hit)
     assert len(best) == 45  # the texts are no windows of one file: each stays
     for k in (1, 3, 44, 45, 46, 1000):
-        [hits] = searcher.search([Item("q", text="dog")], k=k, dedupe="video")
+        [hits] = searcher.search(question, k=k, dedupe="video")
         assert [(hit.id, hit.score) for hit in hits] == [(hit.id, hit.score) for hit in best.values()][:k]
         assert [hit.rank for hit in hits] == list(range(1, min(k, 45) + 1))
-    [hits] = searcher.search([Item("q", text="dog")], k=30, dedupe="video", where={"topic": "odd"})
-    assert [hit.id for hit in hits] == [
-        h.id for h in best.values() if h.metadata["groups"].get("topic") == "odd"
-    ]
+    [hits] = searcher.search(question, k=30, dedupe="video", where={"topic": "odd"})
+    odd = [hit.id for hit in best.values() if hit.metadata["groups"].get("topic") == "odd"]
+    assert [hit.id for hit in hits] == odd
 
 
 def test_more_candidates_are_fetched_only_for_the_queries_that_lack_results(windows: Path) -> None:

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 STRUCTURED: tuple[Structured, ...] = get_args(Structured)
 IGNORED = 20  # unusable answers in a row that say that the model does not do what it is asked
 _FIRST_RETRIES = 2  # a wrong address should not take half a minute to say so
+_PER_POOL, _MOST_POOLS = 16, 8  # requests at a time per client: 64 in one pool cost 0.5 ms more each
 _SHOWN = 3  # examples in the message of a model that ignores the format
 _SHOWN_CHARS = 160
 
@@ -88,6 +89,7 @@ class _Run:
             if first is None or not self._affordable(first):
                 return
             await self._first(first)
+            self.way.endpoint.pools = min(-(-self.way.concurrency // _PER_POOL), _MOST_POOLS)
             workers = [asyncio.create_task(self._work()) for _ in range(self.way.concurrency)]
             try:
                 await asyncio.gather(*workers)
@@ -167,7 +169,6 @@ class _Run:
                 self._give_up(question, "refused by the endpoint", str(error), {})
                 return
             record = self.kind.record(question, reply, batch=False)
-            record["text"] = self.way.endpoint.without_key(record["text"])
             try:
                 fields = dict(self.kind.read(reply))
             except Unusable as fault:

@@ -20,7 +20,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from vidvec_msg.data_synth.chat import Structured, reply_of, request_body
+from vidvec_msg.data_synth.chat import Structured, request_body
 from vidvec_msg.data_synth.llm import ChatEndpoint
 from vidvec_msg.data_synth.parsing import Unusable
 from vidvec_msg.data_synth.patience import PatientRequests
@@ -206,9 +206,8 @@ class _Run:
                 continue
             self.outcome.asked += 1
             try:
-                reply = reply_of(body)
+                reply = self.way.endpoint.reply(body)
                 record = self.kind.record(question, reply, batch=True)
-                record["text"] = self.way.endpoint.without_key(record["text"])
             except (ValueError, TypeError) as error:
                 self._fail(
                     {"key": key, "id": question.id, **question.about, "text": ""}, "no answer", str(error)

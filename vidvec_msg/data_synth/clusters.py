@@ -17,7 +17,7 @@ from vidvec_msg.formats.pairs import Pair
 from vidvec_msg.retrieval.near_texts import NearPair
 
 LIKENESS = 0.5  # shared stems over all stems: "Old friends forgive late replies" and "Old friends forgive"
-COSINE = 0.8  # of neighbours; MiniLM's for paraphrases is mostly above
+COSINE = 0.8  # of neighbours; the nearest two of the 600 messages of data/ have 0.71 by MiniLM
 
 TRAIN, VALIDATION = "train", "validation"
 

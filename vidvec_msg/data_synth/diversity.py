@@ -93,8 +93,8 @@ def _kmeans(space: Vectors, clusters: int, dice: np.random.Generator) -> npt.NDA
     centres = space[dice.choice(len(space), clusters, replace=False)]  # (clusters, dim)
     labels: npt.NDArray[np.intp] = np.argmax(space @ centres.T, axis=1)
     for _ in range(_ROUNDS):
-        sums = np.zeros_like(centres)
-        np.add.at(sums, labels, space)
+        members = (labels == np.arange(clusters)[:, None]).astype(np.float32)  # (clusters, rows)
+        sums = members @ space  # (clusters, dim)
         norms = np.linalg.norm(sums, axis=1, keepdims=True)
         centres = np.where(norms > 0, sums / np.maximum(norms, 1e-12), centres)
         labels = np.argmax(space @ centres.T, axis=1)

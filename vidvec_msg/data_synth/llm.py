@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from vidvec_msg.data_synth.chat import Reply, reply_of
@@ -18,13 +18,16 @@ from vidvec_msg.embedders.endpoint.retries import Mishap
 
 @dataclass(slots=True)
 class ChatEndpoint(Connection):
-    """A chat model behind an OpenAI-compatible endpoint; see :class:`Connection` for the arguments.
+    """A chat model behind an OpenAI-compatible endpoint.
 
     Args:
-        client: the official asynchronous client, made on first use inside the running loop.
+        pools: clients that requests go round; the time that one takes to choose a connection grows with the
+            square of its connections.
     """
 
-    client: Any = field(init=False, repr=False, default=None)
+    pools: int = 1
+    _clients: list[Any] = field(init=False, repr=False, default_factory=list)
+    _turn: int = field(init=False, repr=False, default=0)
 
     service: ClassVar[str] = "chat/completions"
 
@@ -50,15 +53,24 @@ class ChatEndpoint(Connection):
         try:
             if not isinstance(answer, Mapping):
                 raise ValueError(f"an answer that is a {type(answer).__name__}")
-            return reply_of(answer)
+            return self.reply(answer)
         except (ValueError, TypeError) as error:
             raise Mishap(self.clean(f"{error}: {answer}")) from None
 
+    def reply(self, content: Mapping[str, Any]) -> Reply:
+        """The reply in a chat completion, without the key, should it repeat it.
+
+        Raises:
+            ValueError: it is no chat completion.
+        """
+        found = reply_of(content)
+        return replace(found, text=self.without_key(found.text), refusal=self.without_key(found.refusal))
+
     async def close(self) -> None:
         """Closes the connections."""
-        if self.client is not None:
-            await self.client.close()
-            self.client = None
+        clients, self._clients = self._clients, []
+        for client in clients:
+            await client.close()
 
     # --- the Batch API: https://platform.openai.com/docs/api-reference/batch --------------------------------
 
@@ -125,8 +137,11 @@ class ChatEndpoint(Connection):
         return rows
 
     def _opened(self) -> Any:
-        if self.client is None:
+        """A client, made on first use inside the running loop."""
+        if len(self._clients) < self.pools:
             import openai
 
-            self.client = openai.AsyncOpenAI(**self.client_options())
-        return self.client
+            self._clients.append(openai.AsyncOpenAI(**self.client_options()))
+            return self._clients[-1]
+        self._turn += 1
+        return self._clients[self._turn % self.pools]

@@ -152,8 +152,8 @@ def synth(
     if count > len(sample.personas):
         turns = -(-count // len(sample.personas))
         log.warning(
-            f"{len(sample.personas):,} personas for {count:,} requests: each is asked up to {turns} times, with "
-            "other tones and settings"
+            f"{len(sample.personas):,} personas for {count:,} requests: each is asked up to {turns} times, "
+            "with other tones and settings"
         )
     if dry_run:
         prompts = list(islice(synthesis, _DRY_PROMPTS))

@@ -13,6 +13,7 @@ from vidvec_msg.errors import RefusedRequest
 
 Positions = npt.NDArray[np.int64]
 
+EXACT = 1e-6  # how near float32 sums come to 1: dividing by such a norm changes the last bit at most
 UNIT = 1e-2  # how far a norm may be from 1: float16 storage is off by 1e-3, vectors without a norm by more
 
 
@@ -25,7 +26,8 @@ def unit_vectors(
         vectors: (rows, dim), floating.
         dim: what the index has.
         name: row → what to call it in an error.
-        in_place: float32 vectors may be overwritten, which saves their memory once more.
+        in_place: float32 vectors may be overwritten, which saves their memory once more; they are left as
+            they are where all norms are 1 already.
 
     Returns:
         (rows, dim) float32, contiguous, each row of norm 1.
@@ -45,6 +47,8 @@ def unit_vectors(
         raise RefusedRequest(
             f"the vector of {name(row)} has {state}{more}; cosine search takes finite vectors of norm 1"
         )
+    if in_place and np.abs(norms - 1).max(initial=0) <= EXACT:
+        return rows
     own = rows if in_place or rows.dtype != vectors.dtype else None
     unit: Vectors = np.divide(rows, norms[:, None], out=own)
     return unit

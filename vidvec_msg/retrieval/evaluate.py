@@ -18,6 +18,7 @@ from vidvec_msg.formats.collections import Collection
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.relevance import Qrels
 from vidvec_msg.formats.trec import write_trec_qrels
+from vidvec_msg.retrieval.benchmarks.published import published_for
 from vidvec_msg.retrieval.chance import SIMULATED
 from vidvec_msg.retrieval.directions import Evaluation, Options, Pool, Unreachable, evaluate_vectors
 from vidvec_msg.retrieval.divergence import most_diverging
@@ -247,6 +248,7 @@ def evaluate_collection(
             "chosen_by": CHOSEN_BY,
             **dual_softmax_parts(sides, made, validation, made_validation, options),
         },
+        "published": [row.to_dict() for row in published_for(collection)],
         "versions": software_versions(),
     }
     _write(out, report, evaluation, sides, with_pictures=pictures)

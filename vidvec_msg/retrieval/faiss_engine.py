@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from vidvec_msg.embedders.contract import Vectors
 from vidvec_msg.errors import RefusedRequest
@@ -19,6 +20,7 @@ from vidvec_msg.retrieval.hashed_file import HashedFile
 log = logging.getLogger(__name__)
 
 Scores = Literal["cosine", "approximate", "transformed"]
+Lists = npt.NDArray[np.int32]
 
 _GPU_PROBES = 2048  # lists that a GPU index can probe
 
@@ -70,7 +72,7 @@ def search_parameter(faiss_index: Any) -> tuple[str, int] | None:
     lists = faiss.try_extract_index_ivf(faiss_index)
     if lists is not None:
         return "nprobe", int(lists.nlist)
-    inner = _inside(faiss_index)
+    inner = innermost(faiss_index)
     return ("efSearch", int(inner.ntotal)) if isinstance(inner, faiss.IndexHNSW) else None
 
 
@@ -106,25 +108,34 @@ def is_exact(faiss_index: Any) -> bool:
     return isinstance(faiss_index, faiss_module().IndexFlat)
 
 
-def _inside(faiss_index: Any) -> Any:
+def innermost(faiss_index: Any) -> Any:
     """The index that holds the codes, below transforms and refinement."""
     faiss = faiss_module()
-    while isinstance(faiss_index, faiss.IndexPreTransform | faiss.IndexRefine):
-        inner = (
-            faiss_index.index if isinstance(faiss_index, faiss.IndexPreTransform) else faiss_index.base_index
-        )
-        faiss_index = faiss.downcast_index(inner)
-    return faiss_index
+    found = faiss.downcast_index(faiss_index)
+    while True:
+        if isinstance(found, faiss.IndexPreTransform):
+            found = faiss.downcast_index(found.index)
+        elif isinstance(found, faiss.IndexRefine):
+            found = faiss.downcast_index(found.base_index)
+        else:
+            return found
 
 
 def nearest_among(queries: Vectors, rows: Vectors, k: int) -> tuple[Vectors, Positions]:
-    """The rows with the highest inner products, exactly: scores and row numbers, (queries, k) both.
+    """The k rows with the highest inner products, best first: scores and row numbers, (queries, k) both.
 
-    Where there are fewer than k rows, the rest is -inf and -1.
+    numpy's matrix product: ``faiss.knn`` took eight times as long for 200 queries.
+
+    Args:
+        queries: (queries, dim) float32.
+        rows: (rows, dim) float32, as many as k or more.
+        k: how many.
     """
-    faiss = faiss_module()
-    scores, positions = faiss.knn(queries, rows, k, metric=faiss.METRIC_INNER_PRODUCT)
-    return np.where(positions >= 0, scores, np.float32(-np.inf)), positions
+    scores = queries @ rows.T  # (queries, rows)
+    best = np.argpartition(-scores, k - 1, axis=1)[:, :k] if k < len(rows) else np.argsort(-scores, axis=1)
+    found = np.take_along_axis(scores, best, axis=1)  # (queries, k), in no order
+    order = np.argsort(-found, axis=1, kind="stable")
+    return np.take_along_axis(found, order, axis=1), np.take_along_axis(best, order, axis=1)
 
 
 def write_index(faiss_index: Any, path: Path) -> str:
@@ -151,18 +162,27 @@ def write_index(faiss_index: Any, path: Path) -> str:
     return file.digest
 
 
+def takes_room(faiss_index: Any) -> bool:
+    """Whether the codes lie in one piece, as those of Flat, SQ8 and HNSW do."""
+    return isinstance(_codes(faiss_index), faiss_module().IndexFlatCodes)
+
+
 def reserve(faiss_index: Any, count: int) -> None:
-    """Makes room for all codes at once where they lie in one piece, as those of Flat, SQ8 and HNSW do.
+    """Makes room for all codes at once, where an index :func:`takes_room`.
 
     FAISS doubles it whenever it is full, and holds the old piece beside the new one while it copies.
     """
+    stored = _codes(faiss_index)
+    if takes_room(faiss_index) and not stored.ntotal:
+        stored.codes.resize(count * stored.code_size)
+        stored.codes.resize(0)  # a std::vector keeps its room
+
+
+def _codes(faiss_index: Any) -> Any:
+    """The index that stores the codes, below a graph too."""
     faiss = faiss_module()
-    inner = _inside(faiss_index)
-    if isinstance(inner, faiss.IndexHNSW):
-        inner = faiss.downcast_index(inner.storage)
-    if isinstance(inner, faiss.IndexFlatCodes) and not inner.ntotal:
-        inner.codes.resize(count * inner.code_size)
-        inner.codes.resize(0)  # a std::vector keeps its room
+    found = innermost(faiss_index)
+    return faiss.downcast_index(found.storage) if isinstance(found, faiss.IndexHNSW) else found
 
 
 def train(faiss_index: Any, sample: Vectors) -> None:
@@ -175,7 +195,7 @@ def train(faiss_index: Any, sample: Vectors) -> None:
     per sub-quantiser and serves one search parameter only (``ht``, polysemous filtering).
     """
     faiss = faiss_module()
-    codes = _inside(faiss_index)
+    codes = innermost(faiss_index)
     if isinstance(codes, faiss.IndexPQ | faiss.IndexIVFPQ):
         codes.do_polysemous_training = (
             False  # orders centroids for Hamming filters (ht), which nobody asks for
@@ -196,45 +216,73 @@ def train(faiss_index: Any, sample: Vectors) -> None:
         lists.clustering_index = None  # FAISS does not own it
 
 
-def centroids_on_gpu(faiss_index: Any) -> Any:
-    """The centroids of a trained index on every GPU, to find the list of each vector that is added.
-
-    Codes and lists stay in the machine's memory, which is larger than a GPU's. None without a GPU, or for a
-    kind of index that does not take vectors whose lists are known.
-    """
+def takes_lists(faiss_index: Any) -> bool:
+    """Whether vectors can be added whose inverted lists are known; fast-scan codes cannot, for example."""
     faiss = faiss_module()
     lists = faiss.try_extract_index_ivf(faiss_index)
-    if lists is None or not _gpus():
-        return None
     known = (faiss.IndexIVFFlat, faiss.IndexIVFPQ, faiss.IndexIVFScalarQuantizer)
-    if type(faiss.downcast_index(lists)) not in known:
+    refined = isinstance(faiss_index, faiss.IndexRefine)
+    return lists is not None and not refined and type(faiss.downcast_index(lists)) in known
+
+
+def centroids_on_gpu(faiss_index: Any) -> Any:
+    """The centroids of a trained index on every GPU, for :func:`nearest_lists`; None without a GPU."""
+    faiss = faiss_module()
+    if not _gpus():
         return None
+    lists = faiss.extract_index_ivf(faiss_index)
     flat = faiss.IndexFlat(lists.d, lists.metric_type)
     flat.add(lists.quantizer.reconstruct_n(0, lists.nlist))  # also of a graph over centroids
     return faiss.index_cpu_to_all_gpus(flat)
 
 
-def add(faiss_index: Any, rows: Vectors, centroids: Any = None) -> None:
+def nearest_lists(faiss_index: Any, rows: Vectors, centroids: Any = None) -> Lists:
+    """The inverted list of each vector, (rows,) int32; the most expensive part of adding it.
+
+    Args:
+        faiss_index: an index that :func:`takes_lists`, trained.
+        rows: (rows, dim) float32, of norm 1.
+        centroids: what :func:`centroids_on_gpu` gave.
+    """
+    searched = faiss_module().extract_index_ivf(faiss_index).quantizer if centroids is None else centroids
+    _, nearest = searched.search(_transformed(faiss_index, rows), 1)  # (rows, 1)
+    return np.ascontiguousarray(nearest[:, 0], dtype=np.int32)
+
+
+def reserve_lists(faiss_index: Any, sizes: npt.NDArray[Any]) -> None:
+    """Makes room for so many codes in each inverted list, which would grow by doubling, copy by copy."""
+    invlists = faiss_module().extract_index_ivf(faiss_index).invlists
+    for number in np.flatnonzero(sizes).tolist():
+        invlists.resize(number, int(sizes[number]))
+        invlists.resize(number, 0)  # a std::vector keeps its room
+
+
+def add(faiss_index: Any, rows: Vectors, lists: Lists | None = None) -> None:
     """Adds vectors.
 
     Args:
         faiss_index: the index, trained.
         rows: (rows, dim) float32, of norm 1.
-        centroids: what :func:`centroids_on_gpu` gave.
+        lists: (rows,) what :func:`nearest_lists` found; None: FAISS looks for them itself.
     """
-    if centroids is None:
+    if lists is None:
         faiss_index.add(rows)
         return
     faiss = faiss_module()
     from faiss.contrib.ivf_tools import add_preassigned
 
-    lists = faiss.downcast_index(faiss.extract_index_ivf(faiss_index))
+    inverted = faiss.downcast_index(faiss.extract_index_ivf(faiss_index))
+    add_preassigned(inverted, _transformed(faiss_index, rows), lists.astype(np.int64))
+    faiss_index.ntotal = inverted.ntotal
+
+
+def _transformed(faiss_index: Any, rows: Vectors) -> Vectors:
+    """What the transforms in front of an index make of vectors."""
+    faiss = faiss_module()
     if isinstance(faiss_index, faiss.IndexPreTransform):
         for number in range(faiss_index.chain.size()):
             rows = faiss.downcast_VectorTransform(faiss_index.chain.at(number)).apply(rows)
-    _, nearest = centroids.search(rows, 1)  # (rows, 1)
-    add_preassigned(lists, rows, np.ascontiguousarray(nearest[:, 0]))
-    faiss_index.ntotal = lists.ntotal
+    return rows
 
 
 def read_index(path: Path, *, mmap: bool = False) -> Any:
@@ -260,7 +308,7 @@ def on_gpu(faiss_index: Any) -> Any:
     faiss = faiss_module()
     if not _gpus():
         return None
-    inner = _inside(faiss_index)
+    inner = innermost(faiss_index)
     kinds = (faiss.IndexFlat, faiss.IndexIVFFlat, faiss.IndexIVFPQ, faiss.IndexIVFScalarQuantizer)
     if not isinstance(inner, kinds) or isinstance(faiss_index, faiss.IndexRefine):
         return None

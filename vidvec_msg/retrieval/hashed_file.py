@@ -41,6 +41,9 @@ class HashedFile:
             self._buffer += view  # many small pieces become one block
             return
         self._flush()
+        if isinstance(content, bytes) and len(content) <= _BLOCK:
+            self._put(content)  # nobody can change it meanwhile: no copy
+            return
         for first in range(0, len(view), _BLOCK):
             self._put(bytes(view[first : first + _BLOCK]))
 

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vidvec_msg.retrieval.hits import Hit
 from vidvec_msg.retrieval.index_filter import normal_path
-from vidvec_msg.retrieval.searcher import Hit
 
 _WIDE = 1000  # columns where nobody looks at a terminal: ids and texts are not wrapped
 _GAP = 2  # columns between two cells

@@ -63,7 +63,7 @@ def index(
             of Milvus, such as HNSW,M=16,efConstruction=200.
         memory: that the opened index may take, such as 8GB; by default half of this machine's.
         recall: share of the 10 true nearest neighbours that should be found; what search compares is set by
-            it, after a measurement on 200 vectors of the index.
+            it, after a measurement on 100 vectors of the index.
         recall_queries: vectors folder of queries to measure with instead; they should be like those that will
             come, since a query of another modality is harder than a vector of the index.
         truncate_dim: leading dimensions that are indexed, for Matryoshka embedders; 0: all.

@@ -15,7 +15,7 @@ from vidvec_msg.embedders.contract import EmbedderCard
 from vidvec_msg.errors import JobFailed, Problems, RefusedRequest
 from vidvec_msg.formats.vectors import IDS, VectorsFolder
 from vidvec_msg.retrieval.disk_space import free_bytes, in_words
-from vidvec_msg.retrieval.faiss_engine import add, centroids_on_gpu, set_parameters, words_of, write_index
+from vidvec_msg.retrieval.faiss_engine import add, set_parameters, words_of, write_index
 from vidvec_msg.retrieval.index_changes import (
     changing,
     commit,
@@ -219,13 +219,13 @@ def _write_segment(
             if entry.vectors is not None and model.vectors is not None:
                 dtype = np.load(paths[model.vectors], mmap_mode="r").dtype.name
                 exact = stack.enter_context(ExactVectors(index / entry.vectors, count, folder.dim, dtype))
-            centroids, first = centroids_on_gpu(filled), 0
+            first = 0
             for rows in unit_shards(folder):  # (rows, dim)
                 chosen = rows[kept[first : first + len(rows)]]
                 first += len(rows)
                 if exact is not None:
                     exact.add(chosen)
-                add(filled, shortened(chosen, dim), centroids)
+                add(filled, shortened(chosen, dim))
     except RuntimeError as error:
         raise JobFailed(
             f"index {index}: FAISS cannot add {count} vectors to an index of factory {model.factory!r} "

@@ -20,13 +20,17 @@ from vidvec_msg.formats.vectors import IDS, VectorsFolder
 from vidvec_msg.retrieval.disk_space import free_bytes, in_words
 from vidvec_msg.retrieval.factories import Plan
 from vidvec_msg.retrieval.faiss_engine import (
+    Lists,
     add,
     centroids_on_gpu,
     empty_index,
     is_exact,
+    nearest_lists,
     reserve,
+    reserve_lists,
     scores_of,
     set_parameters,
+    takes_lists,
     train,
     words_of,
     write_index,
@@ -110,33 +114,15 @@ def build_index(vectors: Path, out: Path, **options: Any) -> Path:
         made = _make(request, plan, folder, staged)
         shutil.copyfile(vectors / IDS, staged / IDS)
         checksums = {**made.checksums, IDS: file_digest(staged / IDS)}
-        manifest = {
-            "format": FORMAT,
-            "engine": "faiss",
-            "generation": 1,
-            "card": card.to_dict(),
-            "fingerprint": card.fingerprint,
-            "embedder": folder.manifest.get("embedder"),
-            "role": folder.manifest.get("role"),
-            "side": folder.manifest.get("side"),
-            "factory": plan.factory,
-            "factory_asked": request.factory,
-            "factory_reason": plan.reason,
-            "search_parameters": made.search_parameters,
-            "metric": "cosine" if made.scores != "transformed" else "inner product of transformed vectors",
-            "scores": made.scores,
-            "count": folder.count,
-            "dim": folder.dim,
-            "segments": [_segment(request, plan, folder.count, made).to_dict()],
-            "deleted": None,
-            "recall": made.recall,
+        described = {
+            **_described(request, plan, folder, card, made),
             "estimate": estimate.to_dict(),
             "key": key,
             "checksums": checksums,
             "sizes": {name: (staged / name).stat().st_size for name in checksums},
             "versions": software_versions(),
         }
-        write_json(staged / MANIFEST, manifest)
+        write_json(staged / MANIFEST, described)
     log.info("index of %d vectors (%s) in %s", folder.count, plan.factory, out)
     return out
 
@@ -196,15 +182,16 @@ def fill(plan: Plan, folder: VectorsFolder, *, watches: Sequence[Watch] = ()) ->
             log.info("training %s on %d vectors", plan.factory, len(sample))
             train(filled, sample)
             del sample
-        reserve(filled, folder.count)
-        centroids = centroids_on_gpu(filled)
-        with progress("index", folder.count, done=0, log=log) as tell:
-            for rows in unit_shards(folder, verify=not untrained):  # (rows, dim); verified once
-                for watch in watches:
-                    watch(rows)
-                add(filled, shortened(rows, dim), centroids)
-                tell(filled.ntotal, 0)
-                del rows  # before the next one comes
+        if takes_lists(filled):
+            _fill_lists(filled, folder, dim, watches)
+        else:
+            reserve(filled, folder.count)
+            with progress("index", folder.count, done=0, log=log) as tell:
+                for rows in unit_shards(folder, verify=not untrained):  # (rows, dim); verified once
+                    _show(rows, watches)
+                    add(filled, shortened(rows, dim))
+                    tell(filled.ntotal, 0)
+                    del rows  # before the next one comes
     except RuntimeError as error:
         raise RefusedRequest(
             f"FAISS cannot fill an index of factory {plan.factory!r} with {folder.count} vectors "
@@ -214,13 +201,39 @@ def fill(plan: Plan, folder: VectorsFolder, *, watches: Sequence[Watch] = ()) ->
     return filled
 
 
+def _fill_lists(filled: Any, folder: VectorsFolder, dim: int, watches: Sequence[Watch]) -> None:
+    """Fills inverted lists in two passes: which list each vector goes to; then, room made, the vectors.
+
+    Lists that grow while they are filled hold up to twice what is in them; here memory ends at the index.
+    """
+    centroids = centroids_on_gpu(filled)
+    lists: list[Lists] = []
+    with progress("index: lists", folder.count, done=0, log=log) as tell:
+        for rows in unit_shards(folder, verify=False):  # verified when the sample was drawn
+            _show(rows, watches)
+            lists.append(nearest_lists(filled, shortened(rows, dim), centroids))
+            tell(sum(map(len, lists)), 0)
+            del rows  # before the next one comes
+    reserve_lists(filled, np.bincount(np.concatenate(lists)))
+    with progress("index: codes", folder.count, done=0, log=log) as tell:
+        for rows, part in zip(unit_shards(folder, verify=False, ahead=2), lists, strict=True):
+            add(filled, shortened(rows, dim), part)
+            tell(filled.ntotal, 0)
+            del rows
+
+
+def _show(rows: Vectors, watches: Sequence[Watch]) -> None:
+    for watch in watches:
+        watch(rows)
+
+
 def _training_sample(factory: str, folder: VectorsFolder) -> Vectors:
     """Vectors drawn at random from all shards, the same ones each time, in their order."""
     wanted = sample_size(factory, folder.count)
     chosen = np.sort(np.random.default_rng(0).choice(folder.count, wanted, replace=False))
     sample = np.empty((wanted, folder.dim), np.float32)
     first = taken = 0
-    for rows in unit_shards(folder):
+    for rows in unit_shards(folder, ahead=2):  # nothing else is to be done meanwhile
         here = chosen[np.searchsorted(chosen, first) : np.searchsorted(chosen, first + len(rows))] - first
         sample[taken : taken + len(here)] = rows[here]
         first, taken = first + len(rows), taken + len(here)
@@ -279,6 +292,33 @@ def _make(request: Request, plan: Plan, folder: VectorsFolder, staged: Path) -> 
     scores = "cosine" if rescored else "approximate" if plan.truncate_dim else scores_of(empty)
     checksums[INDEX] = write_index(filled, staged / INDEX)
     return _Made(checksums, parameters, scores, recall)
+
+
+def _described(
+    request: Request, plan: Plan, folder: VectorsFolder, card: EmbedderCard, made: _Made
+) -> dict[str, Any]:
+    """What ``index.json`` says of an index and of the vectors in it."""
+    return {
+        "format": FORMAT,
+        "engine": "faiss",
+        "generation": 1,
+        "card": card.to_dict(),
+        "fingerprint": card.fingerprint,
+        "embedder": folder.manifest.get("embedder"),
+        "role": folder.manifest.get("role"),
+        "side": folder.manifest.get("side"),
+        "factory": plan.factory,
+        "factory_asked": request.factory,
+        "factory_reason": plan.reason,
+        "search_parameters": made.search_parameters,
+        "metric": "cosine" if made.scores != "transformed" else "inner product of transformed vectors",
+        "scores": made.scores,
+        "count": folder.count,
+        "dim": folder.dim,
+        "segments": [_segment(request, plan, folder.count, made).to_dict()],
+        "deleted": None,
+        "recall": made.recall,
+    }
 
 
 def _sample(request: Request, folder: VectorsFolder) -> Sample:

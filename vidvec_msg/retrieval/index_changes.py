@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 SEGMENTS = 16  # from so many on, a change says that compacting would help
 DELETED_SHARE = 0.25  # and from this share of deleted positions on
 _NAME = re.compile(r"(?P<stem>index|ids|vectors|deleted)(?P<mark>\.[gs]\d+)?\.(?P<ending>faiss|parquet|npy)")
-_LEFTOVER = re.compile(r"\.(index|ids|vectors|deleted)\..*\.partial")
+_LEFTOVER = re.compile(r"\.(index|ids|vectors|deleted|\.writer)\..*\.partial")
 
 
 def of_generation(name: str, generation: int) -> str:
@@ -106,7 +106,8 @@ def tell_state(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Logs what an index holds after a change, and when it would gain from being compacted."""
     entries = segments_of(manifest)
     rows, live = sum(entry.count for entry in entries), manifest["count"]
-    log.info("index %s: %d items in %d segments, %d deleted", folder, live, len(entries), rows - live)
+    segments = "1 segment" if len(entries) == 1 else f"{len(entries)} segments"
+    log.info("index %s: %d items in %s, %d deleted", folder, live, segments, rows - live)
     if len(entries) >= SEGMENTS or rows - live > DELETED_SHARE * rows:
         log.info(
             "each search goes through every segment and past every deleted item: "

@@ -67,7 +67,13 @@ def move_codes(target: Any, sources: Sequence[tuple[Any, Mask]]) -> bool:
         moved &= move_codes(into.refine_index, [(source.refine_index, kept) for source, kept in parts])
     elif isinstance(into, faiss.IndexIVF):
         moved = _move_lists(into, parts)
-    elif type(into) in (faiss.IndexFlat, faiss.IndexScalarQuantizer, faiss.IndexPQ, faiss.IndexRaBitQ):
+    elif type(into) in (
+        faiss.IndexFlatIP,
+        faiss.IndexFlat,
+        faiss.IndexScalarQuantizer,
+        faiss.IndexPQ,
+        faiss.IndexRaBitQ,
+    ):
         codes = [_codes(source)[kept] for source, kept in parts]  # (kept, bytes of a code)
         faiss.copy_array_to_vector(np.concatenate(codes).ravel(), into.codes)
         moved = True

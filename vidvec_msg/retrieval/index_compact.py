@@ -17,7 +17,7 @@ from vidvec_msg.errors import Problems
 from vidvec_msg.formats.vectors import IDS, Shard, VectorsFolder
 from vidvec_msg.retrieval.cosine import Positions
 from vidvec_msg.retrieval.factories import Plan, plan_index
-from vidvec_msg.retrieval.faiss_engine import add, centroids_on_gpu, set_parameters, write_index
+from vidvec_msg.retrieval.faiss_engine import add, scores_of, set_parameters, write_index
 from vidvec_msg.retrieval.index_build import Watch, fill
 from vidvec_msg.retrieval.index_changes import changing, commit, joined, of_generation, places_of, tell_state
 from vidvec_msg.retrieval.index_codes import empty_like, move_codes, same_training
@@ -72,7 +72,7 @@ def index_compact(index: Path, *, factory: str = "", wait: float = 0) -> Path:
             vectors=of_generation(EXACT, generation) if entries[0].vectors else None,
             oversample=entries[0].oversample,
         )
-        files = _write(opened, live, plan, entry, anew=bool(factory))
+        files, scores = _write(opened, live, plan, entry, anew=bool(factory))
         changed = {
             **manifest,
             "factory": entry.factory,
@@ -83,10 +83,17 @@ def index_compact(index: Path, *, factory: str = "", wait: float = 0) -> Path:
             **joined(manifest, files),
         }
         if factory:
-            changed |= {"factory_asked": factory, "factory_reason": plan.reason}
+            metric = "cosine" if scores != "transformed" else "inner product of transformed vectors"
+            changed |= {
+                "factory_asked": factory,
+                "factory_reason": plan.reason,
+                "scores": scores,
+                "metric": metric,
+            }
+            changed.pop("estimate", None)  # of another index
         commit(index, changed)
         rows = sum(old.count for old in entries)
-        log.info("compacted %d segments, %d deleted items gone", len(entries), rows - entry.count)
+        log.info("compacted; %d deleted items gone", rows - entry.count)
         tell_state(index, changed)
     return index
 
@@ -146,8 +153,8 @@ def _keeps_codes(opened: VectorIndex, plan: Plan) -> bool:
 
 def _write(
     opened: VectorIndex, live: Mask, plan: Plan, entry: SegmentEntry, *, anew: bool
-) -> dict[str, dict[str, Any]]:
-    """Writes the files of the one segment; their checksums and sizes."""
+) -> tuple[dict[str, dict[str, Any]], str]:
+    """Writes the files of the one segment; their checksums and sizes, and what the scores of a search are."""
     index, checksums = opened.folder, {}
     with ExitStack() as stack:
         watches: list[Watch] = []
@@ -163,10 +170,9 @@ def _write(
         checksums[entry.vectors] = exact.digest
     checksums[entry.index] = write_index(filled, index / entry.index)
     checksums[entry.ids] = write_items(index / entry.ids, opened.items, live)
-    return {
-        "checksums": checksums,
-        "sizes": {name: (index / name).stat().st_size for name in checksums},
-    }
+    sizes = {name: (index / name).stat().st_size for name in checksums}
+    scores = "approximate" if entry.truncate_dim else str(scores_of(filled))
+    return {"checksums": checksums, "sizes": sizes}, "cosine" if entry.oversample else scores
 
 
 def _filled(opened: VectorIndex, live: Mask, plan: Plan, watches: list[Watch], *, anew: bool) -> Any:
@@ -184,11 +190,10 @@ def _filled(opened: VectorIndex, live: Mask, plan: Plan, watches: list[Watch], *
         indexes = [segment.faiss_index for segment in opened.segments]
         move_codes(filled, list(zip(indexes, parts, strict=True)))
         return filled
-    centroids = centroids_on_gpu(filled)
     for rows in unit_shards(vectors):  # (rows, dim)
         for watch in watches:
             watch(rows)
-        add(filled, shortened(rows, dim), centroids)
+        add(filled, shortened(rows, dim))
     return filled
 
 

@@ -16,14 +16,14 @@ from typing import Any
 
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.retrieval.disk_space import METADATA_BYTES, free_bytes, in_words
-from vidvec_msg.retrieval.faiss_engine import empty_index, faiss_module
+from vidvec_msg.retrieval.faiss_engine import empty_index, faiss_module, takes_lists, takes_room
 
 log = logging.getLogger(__name__)
 
 _FLOAT, _ID = 4, 8  # bytes
 _SHARE = 0.5  # of a machine's memory that an opened index may take if the user names no number
 _UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
-_GROWTH = 1.3  # lists grow by doubling: measured peaks while filling are 1.1 to 1.3 times the index
+_GROWTH = 1.3  # of kinds whose room is not made at once: they double it, and a part of that is touched
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,12 @@ def estimate_build(
         sample: vectors that train the index; 0 if it is not trained.
         shard_rows: vectors of the largest shard.
     """
-    index = index_bytes(empty_index(factory, dim), count)
+    empty = empty_index(factory, dim)
+    index = index_bytes(empty, count)
     stored = {"none": 0, "float16": 2, "float32": 4}[rescore]
     row = full_dim * _FLOAT
-    trained = index_bytes(empty_index(factory, dim), 0)
-    filling = int(index * (1 if factory == "Flat" else _GROWTH)) + 2 * shard_rows * row
+    trained = index_bytes(empty, 0)
+    filling = int(index * (1 if takes_lists(empty) or takes_room(empty) else _GROWTH)) + 2 * shard_rows * row
     training = trained + 2 * sample * row  # FAISS works on a copy where it shortens or turns
     return Estimate(
         index=index,
@@ -91,8 +92,8 @@ def index_bytes(empty: Any, count: int) -> int:
     faiss = faiss_module()
     if isinstance(empty, faiss.IndexPreTransform):
         steps = (faiss.downcast_VectorTransform(empty.chain.at(i)) for i in range(empty.chain.size()))
-        matrices = sum((step.d_in + 1) * step.d_out * _FLOAT for step in steps if hasattr(step, "A"))
-        return matrices + index_bytes(faiss.downcast_index(empty.index), count)
+        matrices = [(step.d_in + 1) * step.d_out * _FLOAT for step in steps if hasattr(step, "A")]
+        return int(sum(matrices)) + index_bytes(faiss.downcast_index(empty.index), count)
     if isinstance(empty, faiss.IndexRefine):
         parts = (empty.base_index, empty.refine_index)
         return sum(index_bytes(faiss.downcast_index(part), count) for part in parts)
@@ -106,7 +107,8 @@ def index_bytes(empty: Any, count: int) -> int:
     if lists is not None:
         lists = faiss.downcast_index(lists)
         coarse = index_bytes(faiss.downcast_index(lists.quantizer), lists.nlist)
-        return coarse + lists.nlist * _ID + count * (lists.code_size + _ID) + _codebook_bytes(lists)
+        code = int(lists.code_size)
+        return coarse + int(lists.nlist) * _ID + count * (code + _ID) + _codebook_bytes(lists)
     try:
         code = int(empty.sa_code_size())
     except RuntimeError:  # a kind without codes of its own

@@ -32,6 +32,7 @@ GROUP = "groups."  # before the name of a group that is called like a column
 _FORMS = "topic=news, topic=news,sport, id=talks/* or 'start>=60' (quoted: < and > are the shell's)"
 _OPERATOR = re.compile(r"\s*(?P<key>.*?)\s*(?P<operator><=|>=|=|<|>)\s*(?P<value>.*?)\s*", re.DOTALL)
 _SHOWN = 12  # values or keys that a message lists
+_MANY = 50_000  # distinct maps of groups; Python parses so many in a fifth of a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,18 +210,14 @@ class FilterColumns:
         if "groups" not in self._table.column_names:
             return {}
         encoded = self._table["groups"].cast(pa.large_string()).combine_chunks().dictionary_encode()
-        # few distinct maps as a rule: each is parsed once
-        maps = [_parsed(text) for text in encoded.dictionary.to_pylist()]
+        maps = encoded.dictionary.to_pylist()  # few distinct ones as a rule: each is parsed once
         of_row = np.asarray(encoded.indices.fill_null(len(maps)), dtype=np.int32)  # (rows,)
-        codes: dict[str, npt.NDArray[np.int32]] = {}
-        values: dict[str, dict[str, int]] = {}
-        for number, content in enumerate(maps):
-            for name, value in content.items():
-                if name not in codes:
-                    codes[name] = np.full(len(maps) + 1, -1, dtype=np.int32)  # the last is that of null
-                    values[name] = {}
-                codes[name][number] = values[name].setdefault(value, len(values[name]))
-        return {name: _Group(list(values[name]), codes[name][of_row]) for name in codes}
+        coded = _coded_by_arrow(maps) if len(maps) > _MANY else None
+        return {
+            # one more code stands for the maps that are null
+            name: _Group(values, np.append(codes, np.int32(-1))[of_row])
+            for name, (values, codes) in (_coded(maps) if coded is None else coded).items()
+        }
 
     def _holds(self, key: str, condition: Condition) -> Mask:
         if is_group(key):
@@ -366,6 +363,47 @@ def _parsed(text: str | None) -> dict[str, str]:
     if not isinstance(content, dict):
         return {}
     return {str(name): str(value) for name, value in content.items() if value is not None}
+
+
+Coded = dict[str, tuple[list[str], npt.NDArray[np.int32]]]
+"""Group → its distinct values, and of each map which of them it has; -1 for none."""
+
+
+def _coded(maps: Sequence[str | None]) -> Coded:
+    codes: dict[str, npt.NDArray[np.int32]] = {}
+    values: dict[str, dict[str, int]] = {}
+    for number, text in enumerate(maps):
+        for name, value in _parsed(text).items():
+            if name not in codes:
+                codes[name] = np.full(len(maps), -1, dtype=np.int32)
+                values[name] = {}
+            codes[name][number] = values[name].setdefault(value, len(values[name]))
+    return {name: (list(values[name]), codes[name]) for name in codes}
+
+
+def _coded_by_arrow(maps: Sequence[str]) -> Coded | None:
+    """The same for very many maps of strings, ten times as fast; None where Arrow reads them otherwise."""
+    import pyarrow as pa
+    import pyarrow.json
+
+    lines = "\n".join(maps).encode()
+    if lines.count(b"\n") != len(maps) - 1:
+        return None
+    try:
+        names = pa.json.read_json(pa.BufferReader(lines)).column_names
+        strings = pa.schema([(name, pa.string()) for name in names])  # or "2020-01-01" becomes a date
+        options = pa.json.ParseOptions(explicit_schema=strings)
+        table = pa.json.read_json(pa.BufferReader(lines), parse_options=options)
+    except pa.ArrowException:
+        return None
+    if table.num_rows != len(maps):
+        return None
+    found: Coded = {}
+    for name in names:
+        column = table[name].combine_chunks().dictionary_encode()
+        codes = np.asarray(column.indices.fill_null(-1), dtype=np.int32)
+        found[name] = (column.dictionary.to_pylist(), codes)
+    return found
 
 
 def _has_value(strings: Any, wanted: frozenset[str]) -> Mask:

@@ -169,7 +169,8 @@ def checked_card(folder: VectorsFolder) -> EmbedderCard:
     problems = Problems(f"vectors folder {folder.path}")
     if not folder.ids:
         problems.add("it holds no vectors; embed a collection that is not empty")
-    for name, times in Counter(folder.ids).most_common():
+    unique = len(set(folder.ids)) == folder.count  # counting is slower, and rarely needed
+    for name, times in Counter(() if unique else folder.ids).most_common():
         if times == 1:
             break
         problems.add(f"id {name!r} stands {times} times; ids must be unique")

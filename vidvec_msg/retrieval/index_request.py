@@ -53,7 +53,15 @@ class Request:
         held = self.truncate_dim or dim
         refuse_bad_factory(self.factory, held)
         memory, allowed = memory_for_index(self.memory)
-        plan = plan_index(self.factory, count, held, memory=memory, recall=self.recall, allowed=allowed)
+        plan = plan_index(
+            self.factory,
+            count,
+            held,
+            memory=memory,
+            recall=self.recall,
+            rescored=self.rescore != "none",
+            allowed=allowed,
+        )
         return replace(plan, truncate_dim=self.truncate_dim)
 
     def estimate(self, plan: Plan, count: int, dim: int, shard_rows: int) -> Estimate:

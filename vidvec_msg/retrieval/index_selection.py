@@ -8,28 +8,24 @@ import numpy as np
 
 from vidvec_msg.embedders.contract import Vectors
 from vidvec_msg.retrieval.cosine import Positions
-from vidvec_msg.retrieval.faiss_engine import faiss_module
+from vidvec_msg.retrieval.faiss_engine import faiss_module, innermost
 from vidvec_msg.retrieval.index_items import Mask
 
 
-def innermost(faiss_index: Any) -> Any:
-    """The index that holds the codes, below transforms and refinement."""
+def is_graph(faiss_index: Any) -> bool:
+    """Whether a search walks from vector to vector."""
     faiss = faiss_module()
-    found = faiss.downcast_index(faiss_index)
-    while True:
-        if isinstance(found, faiss.IndexPreTransform):
-            found = faiss.downcast_index(found.index)
-        elif isinstance(found, faiss.IndexRefine):
-            found = faiss.downcast_index(found.base_index)
-        else:
-            return found
+    return isinstance(innermost(faiss_index), faiss.IndexHNSW | faiss.IndexNSG | faiss.IndexNNDescent)
 
 
 def is_exhaustive(faiss_index: Any) -> bool:
     """Whether a search compares every code, so that no filter can hide one."""
-    faiss = faiss_module()
-    skipping = (faiss.IndexIVF, faiss.IndexHNSW, faiss.IndexNSG, faiss.IndexNNDescent)
-    return not isinstance(innermost(faiss_index), skipping)
+    return not is_graph(faiss_index) and not isinstance(innermost(faiss_index), faiss_module().IndexIVF)
+
+
+def gives_back(faiss_index: Any) -> bool:
+    """Whether vectors can be asked back; the process would crash over inverted lists of fast-scan codes."""
+    return not isinstance(innermost(faiss_index), faiss_module().IndexIVFFastScan)
 
 
 def untransformed(faiss_index: Any, queries: Vectors) -> tuple[Any, Vectors]:
@@ -41,6 +37,13 @@ def untransformed(faiss_index: Any, queries: Vectors) -> tuple[Any, Vectors]:
     for number in range(found.chain.size()):
         queries = faiss.downcast_VectorTransform(found.chain.at(number)).apply(queries)
     return faiss.downcast_index(found.index), queries
+
+
+def nearest_among(queries: Vectors, rows: Vectors, k: int) -> tuple[Vectors, Positions]:
+    """The rows with the highest inner products, exactly: scores and row numbers, (queries, k) both."""
+    faiss = faiss_module()
+    found: tuple[Vectors, Positions] = faiss.knn(queries, rows, k, metric=faiss.METRIC_INNER_PRODUCT)
+    return found
 
 
 def search_among(

@@ -21,6 +21,7 @@ from vidvec_msg.formats.vectors import IDS, VectorsFolder
 from vidvec_msg.retrieval.cosine import unit_vectors
 from vidvec_msg.retrieval.index_folder import FORMAT, MANIFEST, REMAKE, checked_card, is_complete, key_of
 from vidvec_msg.retrieval.milvus_engine import (
+    FILE_TYPES,
     LOCAL,
     Collection,
     index_parameters,
@@ -75,7 +76,6 @@ def build_milvus_index(vectors: Path, out: Path, *, uri: str = "", factory: str 
         JobFailed: the server gave up on the way, or does not hold what it was given.
     """
     refuse_bad_uri(uri)
-    index_parameters(factory)
     folder = VectorsFolder.open(vectors)
     kept = uri if is_server(uri) else str(Path(uri).resolve()) if uri else LOCAL
     key = digest_of([key_of(folder, factory), "milvus", kept])
@@ -86,6 +86,7 @@ def build_milvus_index(vectors: Path, out: Path, *, uri: str = "", factory: str 
     begun = (out / BEGUN).exists()
     require_new(out, option="--out", resumable=BEGUN if begun else "vectors" if inside else None)
     card = checked_card(folder)
+    refuse_bad_milvus(uri, factory)
     out.mkdir(parents=True, exist_ok=True)
     with only_writer(out, what=f"--out {out}"):
         state = _state(out, key, folder.path)
@@ -95,27 +96,8 @@ def build_milvus_index(vectors: Path, out: Path, *, uri: str = "", factory: str 
             groups = _put_in(collection, folder, card, kind, state, out)
         finally:
             collection.close()
-        manifest = {
-            "format": FORMAT,
-            "engine": "milvus",
-            "generation": 1,
-            "uri": kept,
-            "collection": state["collection"],
-            "card": card.to_dict(),
-            "fingerprint": card.fingerprint,
-            "embedder": folder.manifest.get("embedder"),
-            "role": folder.manifest.get("role"),
-            "side": folder.manifest.get("side"),
-            "factory": kind,
-            "factory_asked": factory,
-            "metric": "cosine",
-            "count": folder.count,
-            "dim": folder.dim,
-            "groups": groups,
-            "key": key,
-            "checksums": {},
-            "versions": software_versions(),
-        }
+        where = {"uri": kept, "collection": state["collection"], "factory": kind, "factory_asked": factory}
+        manifest = {**_described(folder, card), **where, "groups": groups, "key": key}
         write_json(out / MANIFEST, manifest)
         (out / BEGUN).unlink()
     log.info("index of %d vectors (Milvus, %s) in %s", folder.count, kind, out)
@@ -130,10 +112,48 @@ def refuse_bad_milvus(uri: str, factory: str) -> None:
             does not answer.
     """
     refuse_bad_uri(uri)
-    index_parameters(factory)
+    kind, _ = index_parameters(factory)
+    if not is_server(uri) and kind not in ("auto", *FILE_TYPES):  # milvus-lite itself takes any word
+        raise RefusedRequest(
+            f"--factory {factory}: a Milvus file has no index type {kind!r}; give auto, or one of "
+            f"{', '.join(FILE_TYPES)}."
+        )
     require("pymilvus", purpose="use the engine milvus")
     if is_server(uri):
         Collection(uri, "any").close()
+
+
+def _described(folder: VectorsFolder, card: EmbedderCard) -> dict[str, Any]:
+    """What the manifest says of the vectors."""
+    return {
+        "format": FORMAT,
+        "engine": "milvus",
+        "generation": 1,
+        "card": card.to_dict(),
+        "fingerprint": card.fingerprint,
+        "embedder": folder.manifest.get("embedder"),
+        "role": folder.manifest.get("role"),
+        "side": folder.manifest.get("side"),
+        "metric": "cosine",
+        "count": folder.count,
+        "dim": folder.dim,
+        "checksums": {},  # no files of ours
+        "versions": software_versions(),
+    }
+
+
+def _create(collection: Collection, folder: VectorsFolder, card: EmbedderCard, kind: str) -> None:
+    """Makes the empty collection; what Milvus does not take leaves none behind."""
+    try:
+        collection.create(folder.dim, kind, description=f"vidvec-msg {card.name} {card.fingerprint}")
+        collection.load()
+    except JobFailed as error:
+        if collection.exists():
+            collection.drop()
+        raise RefusedRequest(
+            f"{error}. Give --factory auto, or an index type that this Milvus takes for {folder.dim} "
+            "dimensions and cosine, such as FLAT, HNSW,M=16,efConstruction=200 or IVF_FLAT,nlist=1024."
+        ) from error
 
 
 def _put_in(
@@ -147,7 +167,9 @@ def _put_in(
     """Fills the collection from where an earlier run stopped; returns the names of all groups."""
     if not collection.exists():
         state["done"] = 0
-        collection.create(folder.dim, kind, description=f"vidvec-msg {card.name} {card.fingerprint}")
+        _create(collection, folder, card, kind)
+        state["created"] = True
+        write_json(out / BEGUN, state)
     collection.load()
     if state["done"]:
         log.info("going on after %d of %d items", state["done"], folder.count)
@@ -217,14 +239,15 @@ def _state(out: Path, key: str, vectors: Path) -> dict[str, Any]:
     Raises:
         RefusedRequest: what was begun is another request.
     """
-    if not (out / BEGUN).exists():
-        state = {"key": key, "collection": f"vidvec_{key[:8]}_{secrets.token_hex(4)}", "done": 0}
-        write_json(out / BEGUN, state)
-        return state
-    state = read_json(out / BEGUN, what="index", made_by=REMAKE)
-    if state["key"] != key:
+    known = read_json(out / BEGUN, what="index", made_by=REMAKE) if (out / BEGUN).exists() else None
+    if known is not None and known["key"] == key:
+        return known
+    if known is not None and known["created"]:
         raise RefusedRequest(
             f"--out {out} holds the beginning of an index of other vectors, of another address or another "
             f"index type (now: {vectors}); repeat the first request, give another folder, or remove it."
         )
+    name = f"vidvec_{key[:8]}_{secrets.token_hex(4)}"
+    state = {"key": key, "collection": name, "created": False, "done": 0}
+    write_json(out / BEGUN, state)
     return state

@@ -50,7 +50,7 @@ def add_to_milvus(index: Path, vectors: Path, *, existing: Existing = "refuse", 
             groups |= groups_of(rows)
             added += len(rows)
         _commit(index, {**manifest, "groups": sorted(groups)}, collection)
-        log.info("added %d items, %d skipped", added, len(there))
+        log.info("added %d items%s", added, f", {len(there)} skipped" if there else "")
     return index
 
 
@@ -75,7 +75,9 @@ def delete_from_milvus(
         if known:
             collection.delete(list(known))
             _commit(index, manifest, collection)
-        log.info("deleted %d items, %d ids are not in the index", len(known), len(asked) - len(known))
+        if problems.found:
+            log.info("%d of %d ids are not in the index", len(problems.found), len(asked))
+        log.info("deleted %d items", len(known))
     return index
 
 

@@ -27,6 +27,7 @@ from vidvec_msg.retrieval.milvus_filter import METADATA, ids_expression
 
 TOKEN = "MILVUS_TOKEN"  # the environment variable
 LOCAL = "milvus.db"  # the default URI, inside the index folder
+FILE_TYPES = ("FLAT", "HNSW", "HNSW_SQ", "IVF_FLAT", "IVF_SQ8")  # indexes of milvus-lite
 MOST = 16_384  # results per query, and queries per call, that a server allows
 _LONGEST = 65_535  # bytes of a string field, the most that Milvus allows
 _TIMEOUT = 60.0  # seconds that a server may take for one call

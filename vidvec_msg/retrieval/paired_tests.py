@@ -154,7 +154,7 @@ def t_test(differences: Values) -> Values:
     Returns:
         ``(comparisons,)``; 1 for a column of zeros, NaN with fewer than two queries.
     """
-    from scipy.special import stdtr  # scipy comes with ranx
+    from scipy.special import stdtr  # type: ignore[import-untyped]  # scipy ships no types
 
     queries = len(differences)
     if queries < 2:

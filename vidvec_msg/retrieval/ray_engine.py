@@ -13,7 +13,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -104,6 +105,8 @@ def embed_on_cluster(
 def _cluster() -> Iterator[Any]:
     """Ray, connected: the caller's cluster, that of RAY_ADDRESS, or one on this machine that ends here."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # its actors warn on stderr that their arguments live as long as this process, which is as long as they do
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     ray = require("ray", purpose="embed with --engine ray")
     require("ray.data", purpose="embed with --engine ray")
     address = os.environ.get("RAY_ADDRESS", "")
@@ -116,7 +119,7 @@ def _cluster() -> Iterator[Any]:
         yield ray
         return
     try:
-        ray.init(include_dashboard=False, logging_level=logging.WARNING, log_to_driver=False)
+        ray.init(include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
     except ConnectionError as error:
         raise RefusedRequest(f"no Ray cluster answers at RAY_ADDRESS={address}: {error}") from error
     try:
@@ -184,30 +187,10 @@ def _shards(
     ]
     if not units:
         return
-    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-        ray.get_runtime_context().get_node_id(), soft=False
-    )
-    data = ray.data.from_items(units, override_num_blocks=len(units))
-    data = data.map(
-        _read_unit,
-        fn_kwargs={"path": str(items.path), "stamp": items.stamp},
-        num_cpus=0,  # it waits for the disk, and every processor may belong to an actor
-        scheduling_strategy=here,
-    )
-    pool = ray.data.ActorPoolStrategy(size=min(size, len(units)), max_tasks_in_flight_per_actor=2)
-    data = data.map_batches(
-        ShardEmbedder,
-        fn_constructor_kwargs=dict(worker),
-        batch_size=1,
-        batch_format="pyarrow",
-        compute=pool,
-        max_restarts=-1,
-        max_task_retries=_TRIES_AGAIN,
-        **resources,
-    )
     try:
         with _quiet(ray):
-            for table in data.iter_batches(batch_size=1, batch_format="pyarrow", prefetch_batches=1):
+            made = _pipeline(ray, units, items, min(size, len(units)), resources, worker)
+            for table in made.iter_batches(batch_size=1, batch_format="pyarrow", prefetch_batches=1):
                 _keep(writer, table)
                 yield
     except ray.exceptions.RayError as error:
@@ -215,6 +198,42 @@ def _shards(
             f"the cluster gave up: {_first_line(error)}. {writer.processed:,} of {len(items):,} items are "
             "saved; the same command goes on."
         ) from error
+
+
+def _pipeline(
+    ray: Any,
+    units: Sequence[Unit],
+    items: ItemFile,
+    size: int,
+    resources: Mapping[str, int],
+    worker: Mapping[str, Any],
+) -> Any:
+    """Units → their rows, read here → their shards, made by the actors; a Ray Dataset with a row for each."""
+    read = ray.data.from_items(list(units), override_num_blocks=len(units)).map(
+        _read_unit,
+        fn_kwargs={"path": str(items.path), "stamp": items.stamp},
+        num_cpus=0,  # it waits for the disk, and every processor may belong to an actor
+        resources={_this_machine(ray): 0.001},
+    )
+    with warnings.catch_warnings():  # Ray 2.64 will take these two in another way
+        warnings.filterwarnings("ignore", message="`ray_remote_args` is deprecated")
+        return read.map_batches(
+            ShardEmbedder,
+            fn_constructor_kwargs=dict(worker),
+            batch_size=1,
+            batch_format="pyarrow",
+            compute=ray.data.ActorPoolStrategy(size=size, max_tasks_in_flight_per_actor=2),
+            max_restarts=-1,
+            max_task_retries=_TRIES_AGAIN,
+            **resources,
+        )
+
+
+def _this_machine(ray: Any) -> str:
+    """The resource that only the driver's machine has."""
+    own = ray.get_runtime_context().get_node_id()
+    found = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == own)
+    return next(name for name in found if name.startswith("node:") and not name.startswith("node:__"))
 
 
 def _keep(writer: VectorsWriter, made: pa.Table) -> None:
@@ -229,13 +248,15 @@ def _keep(writer: VectorsWriter, made: pa.Table) -> None:
 @contextmanager
 def _quiet(ray: Any) -> Iterator[None]:
     """Without Ray Data's own bars and plans: the job has one bar."""
-    context = ray.data.DataContext.get_current()
-    before = context.enable_progress_bars, context.print_on_execution_start
+    context, logger = ray.data.DataContext.get_current(), logging.getLogger("ray.data")
+    before = context.enable_progress_bars, context.print_on_execution_start, logger.level
     context.enable_progress_bars = context.print_on_execution_start = False
+    logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        context.enable_progress_bars, context.print_on_execution_start = before
+        context.enable_progress_bars, context.print_on_execution_start, level = before
+        logger.setLevel(level)
 
 
 # --- what runs on the cluster -----------------------------------------------------------------------------

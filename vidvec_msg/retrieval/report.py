@@ -38,6 +38,7 @@ from vidvec_msg.retrieval.report_sections import (
     diverging_body,
     dual_softmax_body,
     message_words,
+    published_body,
     separation_body,
 )
 from vidvec_msg.retrieval.tables import HOW_TO_READ, counted, group_columns
@@ -121,6 +122,7 @@ def _more_sections(
     """What there is of confusions, score distributions, diverging pairs and dual softmax."""
     both = report["forward"], report["reverse"]
     found = [
+        Section("What papers publish", published_body(report), "Their numbers, not rerun here."),
         Section(
             "What is taken for what",
             confusion_body(both, message_words(queries)),

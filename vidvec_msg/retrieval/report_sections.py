@@ -12,6 +12,7 @@ import numpy as np
 from markupsafe import Markup
 
 from vidvec_msg.formats.items import Item
+from vidvec_msg.retrieval.benchmarks.published import MARK, OF_REPORT
 from vidvec_msg.retrieval.directions import Score
 from vidvec_msg.retrieval.drawings import curves
 from vidvec_msg.retrieval.page_parts import (
@@ -152,6 +153,29 @@ def dual_softmax_body(report: Mapping[str, Any]) -> Markup:
         )
         tables.append(joined(heading(report[way]["label"], told), metric_table(scores)))
     return columns(*tables)
+
+
+def published_body(report: Mapping[str, Any]) -> Markup:
+    """What papers publish for this collection, a table a direction; percent, metrics by the papers' names."""
+    tables = []
+    for way in ("forward", "reverse"):
+        rows = [row for row in report.get("published", ()) if row["direction"] == OF_REPORT[way]]
+        if not rows:
+            continue
+        names = list(dict.fromkeys(name for row in rows for name in row["values"]))
+        cells = [
+            (
+                row["model"],
+                row["setting"],
+                *(f"{row['values'][n]:.1f}" if n in row["values"] else "–" for n in names),
+            )
+            for row in rows
+        ]
+        told = dict.fromkeys(f"{row['source']}: {row['remark']}" for row in rows)
+        table = plain_table([MARK, "", *names], cells, texts=2)
+        sources = [Markup('<p class="key">{}</p>').format(text) for text in told]
+        tables.append(joined(heading(report[way]["label"]), table, *sources))
+    return columns(*tables) if tables else Markup("")
 
 
 def message_words(items: Sequence[Item]) -> dict[str, str]:

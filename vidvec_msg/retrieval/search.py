@@ -12,21 +12,21 @@ from typing import Any
 
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item
+from vidvec_msg.retrieval.hits import Dedupe, Hit, Wanted
 from vidvec_msg.retrieval.hits_table import drawn
 from vidvec_msg.retrieval.index_filter import parse_filters
+from vidvec_msg.retrieval.queries_file import STDIN, checked_queries
 from vidvec_msg.retrieval.search_queries import (
-    STDIN,
     answer,
-    checked_queries,
     count_vectors,
     failures_file,
     query_batches,
     refuse_bad_batches,
     vector_batches,
 )
-from vidvec_msg.retrieval.searcher import Dedupe, Found, Hit, Searcher, Wanted
+from vidvec_msg.retrieval.searcher import Searcher
 
-__all__ = ["Found", "Hit", "Searcher", "Wanted", "search"]
+__all__ = ["Hit", "Searcher", "search"]
 
 log = logging.getLogger(__name__)
 

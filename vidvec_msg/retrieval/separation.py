@@ -98,4 +98,4 @@ class ScoreCounts:
 def _bins(scores: Scores) -> npt.NDArray[np.int32]:
     # a float32 cosine of 1 may be 1 + 1e-7; -inf goes into bin 0
     placed = (np.clip(scores, -1, 1) + 1) * np.float32(_BINS / 2)
-    return np.minimum(placed, _BINS - 1).astype(np.int32)
+    return np.asarray(np.minimum(placed, _BINS - 1), dtype=np.int32)

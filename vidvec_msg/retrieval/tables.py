@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vidvec_msg.retrieval.benchmarks.published import published_table
 from vidvec_msg.retrieval.directions import Score
 from vidvec_msg.retrieval.groups import SMALL_GROUP
 from vidvec_msg.retrieval.metrics import RANKS, parse_metrics
@@ -65,6 +66,7 @@ def markdown_tables(report: Mapping[str, Any]) -> str:
                 "",
             ]
         lines += _markdown_groups(part)
+        lines += published_table(report.get("published", ()), name)
     lines += _markdown_dual_softmax(report)
     return "\n".join(lines)
 

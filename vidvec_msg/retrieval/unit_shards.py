@@ -15,7 +15,7 @@ from vidvec_msg.formats.vectors import Shard, VectorsFolder
 from vidvec_msg.retrieval.cosine import unit_vectors
 
 
-def unit_shards(folder: VectorsFolder, *, verify: bool = True) -> Iterator[Vectors]:
+def unit_shards(folder: VectorsFolder, *, verify: bool = True, ahead: int = 1) -> Iterator[Vectors]:
     """Shard by shard, (rows, dim) float32 of norm 1; two are in memory if the caller lets go of each.
 
     Reading, hashing and checking happen in a thread: numpy and hashlib let FAISS work meanwhile.
@@ -23,17 +23,18 @@ def unit_shards(folder: VectorsFolder, *, verify: bool = True) -> Iterator[Vecto
     Args:
         folder: the vectors folder.
         verify: compares checksums; a second pass over the same folder need not.
+        ahead: shards that are read at once, and held more.
 
     Raises:
         RefusedRequest: a shard was changed, or a vector is not finite or not of norm 1; it is named.
     """
     waiting: deque[Future[Vectors]] = deque()
-    with ThreadPoolExecutor(max_workers=1) as reading:
+    with ThreadPoolExecutor(max_workers=ahead) as reading:
         first = 0
         for shard in folder.files:
             waiting.append(reading.submit(_unit_shard, folder, shard, first, verify))
             first += shard.rows
-            if len(waiting) > 1:
+            if len(waiting) > ahead:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

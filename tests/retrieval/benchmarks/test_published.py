@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from retrieval.mcq.exams import messages
 
 from vidvec_msg.retrieval.benchmarks.published import published_for, published_rows, published_table
 from vidvec_msg.retrieval.benchmarks.registry import BENCHMARKS
+from vidvec_msg.retrieval.evaluate import evaluate
 
 
 def the(benchmark, model, direction, setting=""):
@@ -77,7 +79,7 @@ def test_rows_stand_beside_collections_of_the_published_sizes_alone(as_published
 
 
 def test_a_table_to_stand_under_a_run():
-    lines = published_table(published_rows("vidmsg"), "video_to_text")
+    lines = published_table([row.to_dict() for row in published_rows("vidmsg")], "reverse")
     assert lines[:3] == [
         "| published, not rerun | setting | R@1 | mAP |",
         "| --- | --- | ---: | ---: |",
@@ -85,7 +87,22 @@ def test_a_table_to_stand_under_a_run():
     ]
     assert "| VidVec-Msg | with transcripts | 49.1 | 65.0 |" in lines
     assert lines[-2].startswith("VidMsg, Table 1 (§5.2): R@10 is recall over all positives")
-    assert published_table(published_rows("drivelhub"), "text_to_video")[0] == (
+    drivel = [row.to_dict() for row in published_rows("drivelhub")]
+    assert published_table(drivel, "forward")[0] == (
         "| published, not rerun | R@1 | R@5 | R@10 | MRR | N@5 | N@10 |"
     )
-    assert published_table((), "text_to_video") == []
+    assert published_table((), "forward") == []
+    assert json.loads(json.dumps(drivel)) == drivel
+
+
+def test_evaluate_prints_them_under_a_run_on_the_benchmark_alone(tmp_path, capsys):
+    root = messages(tmp_path / "C", clips=1).root
+    evaluate(root, "fakes:KeywordEmbedder", tmp_path / "plain", pictures=False)
+    assert "published" not in capsys.readouterr().out
+    (root / "benchmark.json").write_text('{"name": "vidmsg", "as_published": true}')
+    evaluate(root, "fakes:KeywordEmbedder", tmp_path / "own", pictures=False)
+    forward, _, reverse = capsys.readouterr().out.partition("\n## text corpus")
+    assert "| VidVec-Msg | without transcripts | 47.5 | 45.6 |" in forward
+    assert "| VidVec-Msg | with transcripts | 49.1 | 65.0 |" in reverse
+    assert "47.5" in (tmp_path / "own" / "report.md").read_text()
+    assert len(json.loads((tmp_path / "own" / "report.json").read_text())["published"]) == 168

@@ -7,8 +7,10 @@ from functools import lru_cache
 import numpy as np
 import pytest
 import torch
+from media.sounds import tone, write_media
 from retrieval.mcq.exams import question
 from tiny_models import build_tiny_mllm
+from tiny_omni import build_tiny_omni
 
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item
@@ -125,6 +127,30 @@ def test_questions_that_cannot_be_asked_are_named_and_the_others_answered(model,
     assert answers.keys() == {"good"}
     assert failures.keys() == {"broken", "long"}
     assert "do not fit max_tokens=120" in failures["long"]
+
+
+@pytest.mark.parametrize("family", ["videollama3", "smolvlm", "gemma3"])
+def test_other_families_see_the_clip_too(family, model):
+    answers, failures = asked(model(family), question("a", clip=clip(0)), question("b", clip=clip(1)))
+    assert failures == {}
+    assert answers["a"].scores != answers["b"].scores
+    written, failures = asked(model(family, read="generate", new_tokens=2), question("a", clip=clip(0)))
+    assert failures == {}
+    assert written["a"].raw is not None
+
+
+def test_a_family_that_hears_is_asked_about_sounds(tmp_path):
+    folder = build_tiny_omni(tmp_path / "omni", "qwen2_5_omni")
+    answerer = LanguageModelAnswerer(str(folder), decode_timeout=0, dtype="float32")
+    for name, hertz in (("low", 220.0), ("high", 880.0)):
+        write_media(tmp_path / f"{name}.m4a", samples=tone(1.0, hertz=hertz))
+    answers, failures = asked(
+        answerer,
+        question("low", clip=Item("l", audio=tmp_path / "low.m4a")),
+        question("high", clip=Item("h", audio=tmp_path / "high.m4a")),
+    )
+    assert failures == {}
+    assert answers["low"].scores != answers["high"].scores
 
 
 def test_a_language_model_without_eyes_reads_storylines(model):

@@ -128,6 +128,7 @@ def test_two_reviewers_agree_as_far_as_kappa_says_and_disputes_are_listed(collec
     rows = mined(collection, tmp_path / "R", threshold=-0.9, k=5)
     first = reviewed(tmp_path / "1.jsonl", rows, "Ann", lambda row: row["first"] in "ab")
     second = reviewed(tmp_path / "2.jsonl", rows, "Bo", lambda row: row["first"] == "a")
+    capsys.readouterr()
     words = ["mine-relevance", "--collection", str(collection), "--reviewed", str(first), str(second)]
     assert main([*words, "--out", str(tmp_path / "J"), "--json"]) == 0
     account = json.loads(capsys.readouterr().out)

@@ -65,10 +65,10 @@ def language_of(text: str, words: Sequence[str] | None = None, *, expected: str 
     if len(words) < _LEAST:
         return None
     known = {"en": FUNCTION_WORDS, **OTHER_LANGUAGES}
-    hits = {expected: sum(word in known[expected] for word in words)} if expected in known else {}
+    hits = {expected: sum(map(known[expected].__contains__, words))} if expected in known else {}
     if hits and hits[expected] >= _PLENTY * len(words):
         return expected
-    hits |= {language: sum(word in some for word in words) for language, some in known.items()}
+    hits |= {language: sum(map(some.__contains__, words)) for language, some in known.items()}
     best = max(hits, key=lambda language: hits[language])  # of equal ones the first: the expected one
     return best if hits[best] >= max(2, len(words) // 10) else None
 

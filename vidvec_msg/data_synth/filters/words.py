@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,8 @@ OTHER_LANGUAGES: Mapping[str, frozenset[str]] = {
 }
 
 _IRREGULAR: Mapping[str, str] = dict(entry.split("=") for entry in _LISTS["irregular"].split())
-_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
+_WORD = re.compile(r"\w+(?:'\w+)?")
+_REMEMBERED = 500_000  # words; some 60 MB
 _VOWEL = re.compile(r"[aeiouy]")
 _ENDINGS = (
     "fulness", "ousness", "iveness", "ational", "ization", "ness", "ment", "ing", "edly", "ed", "ly", "er",
@@ -35,9 +35,7 @@ def words_of(text: str) -> list[str]:
     return _WORD.findall(text.casefold().replace("’", "'"))
 
 
-@lru_cache(maxsize=200_000)
-def stem(word: str) -> str:
-    """A word without its inflection: "carrying", "carried", "carries" and "carry" are one."""
+def _stem(word: str) -> str:
     word = word.removesuffix("'s")
     if word in _IRREGULAR:
         return _IRREGULAR[word]
@@ -60,9 +58,27 @@ def stem(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("e") else word
 
 
+class _Stems(dict[str, str]):
+    """Stems by word, found once each: a look-up where a cached function would be a call."""
+
+    def __missing__(self, word: str) -> str:
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        self[word] = found = _stem(word)
+        return found
+
+
+_STEMS = _Stems()
+
+
+def stem(word: str) -> str:
+    """A word without its inflection: "carrying", "carried", "carries" and "carry" are one."""
+    return _STEMS[word]
+
+
 def stems_of(words: Sequence[str]) -> list[str]:
     """One stem a word."""
-    return [stem(word) for word in words]
+    return list(map(_STEMS.__getitem__, words))
 
 
 def content_stems(words: Iterable[str], *, shortest: int = 3) -> list[str]:
@@ -73,7 +89,7 @@ def content_stems(words: Iterable[str], *, shortest: int = 3) -> list[str]:
         shortest: characters that a content word has at least.
     """
     kept = (word for word in words if word not in FUNCTION_WORDS and len(word) >= shortest)
-    return list(dict.fromkeys(stem(word) for word in kept))
+    return list(dict.fromkeys(map(_STEMS.__getitem__, kept)))
 
 
 CONCRETE_STEMS = frozenset(stem(word) for word in _LISTS["concrete"].split())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -15,6 +15,8 @@ import yaml
 MARK = "published, not rerun"
 
 Direction = Literal["text_to_video", "video_to_text", "multiple_choice"]
+OF_REPORT: Mapping[str, Direction] = {"forward": "text_to_video", "reverse": "video_to_text"}
+"""Direction of a report → what the papers call it: texts are the queries of every benchmark here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,10 @@ class PublishedRow:
     source: str
     remark: str
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-like form, for reports."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+
     def value(self, metric: str) -> float | None:
         """The value of one of our metrics as a share, 0 to 1; None if the row has none that is surely it."""
         name = next((paper for paper, ours in self.metrics.items() if ours == metric), None)
@@ -58,13 +64,13 @@ def published_rows(benchmark: str) -> tuple[PublishedRow, ...]:
     return _rows(benchmark)
 
 
-def published_for(collection: Path) -> tuple[PublishedRow, ...]:
+def published_for(collection: Path | str) -> tuple[PublishedRow, ...]:
     """The rows for a collection that ``import-benchmark`` made; nothing for any other.
 
     A collection of other sizes than the published ones (clips are missing) has none either: its numbers do
     not stand beside them.
     """
-    path = collection / "benchmark.json"
+    path = Path(collection) / "benchmark.json"
     try:
         made = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -74,7 +80,7 @@ def published_for(collection: Path) -> tuple[PublishedRow, ...]:
 
 @cache
 def _rows(benchmark: str) -> tuple[PublishedRow, ...]:
-    path = files(__package__) / "published" / f"{benchmark}.yaml"
+    path = files("vidvec_msg.retrieval.benchmarks") / "published" / f"{benchmark}.yaml"
     if not benchmark.isidentifier() or not path.is_file():
         return ()
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -98,18 +104,18 @@ def _of_table(table: Mapping[str, Any]) -> list[PublishedRow]:
     return rows
 
 
-def published_table(rows: Sequence[PublishedRow], direction: Direction) -> list[str]:
+def published_table(rows: Iterable[Mapping[str, Any]], name: str) -> list[str]:
     """Published rows of one direction as lines of Markdown, to stand under the table of a run.
 
     Args:
-        rows: from :func:`published_for`.
-        direction: of the rows that are shown.
+        rows: :meth:`PublishedRow.to_dict`'s form, as a report holds them.
+        name: "forward" or "reverse".
 
     Returns:
         Nothing if there is no such row. Values in percent, metrics by the paper's names; the last lines say
         where they are from and what they mean.
     """
-    shown = [row for row in rows if row.direction == direction]
+    shown = [found for row in rows if (found := PublishedRow(**row)).direction == OF_REPORT[name]]
     if not shown:
         return []
     metrics = list(dict.fromkeys(name for row in shown for name in row.values))

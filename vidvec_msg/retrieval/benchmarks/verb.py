@@ -99,12 +99,15 @@ def _checked(
     for option, folder in (("--source", source), ("--clips", clips)):
         if folder is not None and not folder.is_dir():
             problems.add(f"{option} {folder} is no folder. {benchmark.title} is read from {benchmark.layout}")
+    try:
+        require_new(out, option="--out")
+    except RefusedRequest as refusal:
+        problems.add(str(refusal))
     chosen = ""
-    for check in (lambda: require_new(out, option="--out"), lambda: benchmark.part(part)):
-        try:
-            chosen = check() or chosen
-        except RefusedRequest as refusal:
-            problems.add(str(refusal))
+    try:
+        chosen = benchmark.part(part)
+    except RefusedRequest as refusal:
+        problems.add(str(refusal))
     if missing not in ("leave_out", "keep"):
         problems.add(f"missing is {missing!r}; it is leave_out or keep")
     if not (0 <= max_failures < 1 or float(max_failures).is_integer()) or max_failures < 0:

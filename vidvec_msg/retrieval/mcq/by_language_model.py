@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,13 @@ from typing import Any, Literal
 import torch
 
 from vidvec_msg.embedders.adapter import put_adapter_on
-from vidvec_msg.embedders.backbone import choose_device, choose_dtype, load_backbone, multimodal_class
+from vidvec_msg.embedders.backbone import (
+    DTYPES,
+    choose_device,
+    choose_dtype,
+    load_backbone,
+    multimodal_class,
+)
 from vidvec_msg.embedders.chat import Chat, Turn
 from vidvec_msg.embedders.hearing import Listener
 from vidvec_msg.embedders.models import combined_digest, local_folder, resolve_model, weights_digest
@@ -88,12 +95,25 @@ class LanguageModelAnswerer:
             raise ValueError(
                 f"new_tokens and max_tokens must be at least 1, got {new_tokens} and {max_tokens}"
             )
+        if dtype != "auto" and dtype not in DTYPES:
+            raise ValueError(f"dtype must be auto, {', '.join(DTYPES)}, got {dtype!r}")
         policy = FramePolicy(fps=fps, max_frames=max_frames, max_pixels=max_pixels)
         source = resolve_model(model)
-        options = {"revision": revision, "trust_remote_code": trust_remote_code}
         self.device = choose_device(device)
-        self.chat = Chat.open(source, max_pixels=max_pixels, **options)  # type: ignore[arg-type]
-        self.full, modalities = _load(source, adapter, device=self.device, dtype=dtype, **options)
+        self.chat = Chat.open(
+            source, revision=revision, trust_remote_code=trust_remote_code, max_pixels=max_pixels
+        )
+        self.full, modalities = _load(
+            source,
+            adapter,
+            device=self.device,
+            dtype=dtype,
+            revision=revision,
+            trust_remote_code=trust_remote_code,
+        )
+        # logits of the last position alone, where the family can; of all positions they take gigabytes
+        takes = inspect.signature(self.full.forward).parameters
+        self._last = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
         listener = self._listener(policy, decode_workers, decode_timeout, sound)
         if listener is not None:
             modalities = (*modalities, "audio")
@@ -150,7 +170,7 @@ class LanguageModelAnswerer:
             written = self._written(inputs)
             return Answer(question.id, option_meant(written, question), raw=written)
         with torch.inference_mode():
-            logits = self.full(**inputs, logits_to_keep=1, use_cache=False).logits[0, -1]  # (vocabulary,)
+            logits = self.full(**inputs, **self._last, use_cache=False).logits[0, -1]  # (vocabulary,)
         if not torch.isfinite(logits).all():
             raise FloatingPointError(
                 f"the model's logits are not finite in {self.full.dtype}; try dtype=float32"

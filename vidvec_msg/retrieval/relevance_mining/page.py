@@ -22,7 +22,8 @@ def review_page(title: str, rows: Sequence[Mapping[str, Any]], pictures: Mapping
     """
     from jinja2 import Environment
 
-    source = (files(__package__) / "review.html.jinja").read_text(encoding="utf-8")
+    here = files("vidvec_msg.retrieval.relevance_mining")
+    source = (here / "review.html.jinja").read_text(encoding="utf-8")
     environment = Environment(autoescape=True)
     key = digest_of([(row["first"], row["second"]) for row in rows])[:16]
     return environment.from_string(source).render(

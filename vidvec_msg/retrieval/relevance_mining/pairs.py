@@ -58,10 +58,10 @@ def neighbours(ids: Sequence[str], vectors: Vectors, *, k: int, threshold: float
         scores = vectors[start : start + block] @ vectors.T  # (block, count)
         rows = np.arange(start, start + len(scores))
         scores[np.arange(len(rows)), rows] = -np.inf  # not oneself
-        for row, line in zip(rows, scores, strict=True):
+        for row, line in zip(map(int, rows), scores, strict=True):
             above = np.flatnonzero(line > threshold)
             order = np.lexsort((-rank_of_id[above], -line[above]))[:k]
-            for other in above[order]:
+            for other in map(int, above[order]):
                 # from the lower row alone: the two products of a pair may differ in their last bit
                 pair = (min(row, other), max(row, other))
                 found.setdefault(pair, float(np.dot(vectors[pair[0]], vectors[pair[1]])))

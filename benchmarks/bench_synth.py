@@ -1,0 +1,194 @@
+"""What synthesis costs beside the model: requests in flight, CPU per request, filters, memory.
+
+    python benchmarks/bench_synth.py                          # about two minutes on two cores
+    python benchmarks/bench_synth.py --requests 2000 --pairs 7000
+
+Requests go to a server on loopback (a process of its own) that answers each after 200 ms. The peer is
+arithmetic: 64 requests in flight at 200 ms each are 320 a second, whoever sends them. The client is loaded
+before. Filters run on one core without an embedder, over the project's 600 pairs in other and other words.
+
+One JSON object a line; a ratio is how many times better ours is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import random
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from vidvec_msg.data_synth.asking import Online
+from vidvec_msg.data_synth.chat import Sampling
+from vidvec_msg.data_synth.filters.chain import apply_filters, build_filters
+from vidvec_msg.data_synth.llm import ChatEndpoint
+from vidvec_msg.data_synth.patience import PatientRequests
+from vidvec_msg.data_synth.questions import Kind
+from vidvec_msg.data_synth.replies import ReplyStore
+from vidvec_msg.data_synth.synthesis import Synthesis, read_pair
+from vidvec_msg.data_synth.template import load_template
+from vidvec_msg.errors import Problems
+from vidvec_msg.formats.pairs import Pair, read_pairs
+
+DATA = Path(__file__).parents[1] / "data"
+LATENCY = 0.2  # seconds
+IN_FLIGHT = 64
+CPU_BAR = 2e-3  # seconds per request
+SHARE_BAR = 0.95  # of what the latency allows
+FILTER_BAR = 5_000  # pairs a second
+
+
+def serve(pipe: Connection) -> None:
+    """Answers every request after LATENCY; as little HTTP as the client needs."""
+    text = json.dumps({"message": "Doors close.", "storyline": " ".join(["A red door closes."] * 30)})
+    body = json.dumps(
+        {
+            "choices": [{"message": {"content": text}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 300, "completion_tokens": 150},
+            "model": "m",
+        }
+    ).encode()
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                received = await reader.readuntil(b"\r\n\r\n")
+                length = int(received.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+                await reader.readexactly(length)
+                await asyncio.sleep(LATENCY)
+                writer.write(head + body)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=512)
+        pipe.send(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    asyncio.run(run())
+
+
+async def loaded(endpoint: ChatEndpoint) -> None:
+    """Imports the client and all that it loads on its first request."""
+    await endpoint.ask({"model": "m", "messages": []})
+    await endpoint.close()
+
+
+def measure_requests(requests: int) -> None:
+    """Requests a second beside what the latency allows, and CPU of this process per request."""
+    context = multiprocessing.get_context("spawn")
+    mine, its = context.Pipe()
+    server = context.Process(target=serve, args=(its,), daemon=True)
+    server.start()
+    try:
+        endpoint = ChatEndpoint("m", base_url=f"http://127.0.0.1:{mine.recv()}/v1")
+        personas = [f"a persona with the number {n}" for n in range(requests)]
+        template = load_template("pair_v1", fields=("persona",), answers=("message", "storyline"))
+        synthesis = Synthesis(personas, requests, template, 0)
+        kind = Kind("m", Sampling(), read_pair)
+        asyncio.run(loaded(endpoint))
+        asker = Online(endpoint, PatientRequests(endpoint.host), IN_FLIGHT, None, "json_schema")
+        with tempfile.TemporaryDirectory() as folder, ReplyStore(Path(folder), "pairs") as store:
+            before, began = time.process_time(), time.perf_counter()
+            outcome = asker.ask_all(synthesis, kind, store, total=requests, what="bench")
+            seconds, cpu = time.perf_counter() - began, time.process_time() - before
+    finally:
+        server.terminate()
+        server.join()
+    if outcome.kept != requests:
+        raise SystemExit(f"{outcome.kept} of {requests} requests were answered")
+    possible = IN_FLIGHT / LATENCY
+    rate = requests / seconds
+    note = f"{requests:,} requests, {IN_FLIGHT} in flight, {LATENCY * 1e3:.0f} ms each, loopback"
+    tell(
+        "synth requests, beside concurrency ÷ latency",
+        rate,
+        possible,
+        rate / possible,
+        SHARE_BAR,
+        "requests/s",
+        note,
+    )
+    per = cpu / requests
+    tell(
+        "synth CPU per request",
+        per * 1e3,
+        None,
+        CPU_BAR / per,
+        1.0,
+        "ms",
+        f"{note}; ratio: bar of 2 ms over it",
+    )
+
+
+def measure_filters(pairs: int) -> None:
+    """Pairs a second through all filters that need no model, on one core, and the memory of them all."""
+    rows = varied_pairs(pairs)
+    filters = build_filters(None, Problems("filters"))
+    apply_filters(rows[:1_000], filters)  # stems are remembered
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.process_time()
+    kept, _, _ = apply_filters(rows, filters)
+    seconds = time.process_time() - began
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    note = f"{pairs:,} pairs of 97 + 9 words, one core, {len(kept):,} stay; {grown:.0f} MB more at the peak"
+    tell(
+        "filters without an embedder",
+        pairs / seconds,
+        FILTER_BAR,
+        pairs / seconds / FILTER_BAR,
+        1.0,
+        "pairs/s",
+        note,
+    )
+
+
+def _varied(pair: Pair, number: int, words: Sequence[str]) -> Pair:
+    """A pair in other words: every third one is drawn from all pairs', so that it is no duplicate."""
+    dice = random.Random(number)
+
+    def other(text: str) -> str:
+        return " ".join(
+            dice.choice(words) if place % 3 == number % 3 else word for place, word in enumerate(text.split())
+        )
+
+    return Pair(other(pair.anchor), other(pair.positive), id=str(number), provenance=pair.provenance)
+
+
+def varied_pairs(count: int) -> list[Pair]:
+    """So many pairs of the project's words."""
+    ours = read_pairs(DATA / "pairs.jsonl")
+    words = [word for pair in ours for word in pair.anchor.split()]
+    return [_varied(ours[n % len(ours)], n, words) for n in range(count)]
+
+
+def tell(claim: str, ours: float, peer: float | None, ratio: float, bar: float, unit: str, note: str) -> None:
+    """One line for run.py."""
+    line = {
+        "claim": claim, "ours": ours, "peer": peer, "ratio": ratio, "bar": bar, "ok": ratio >= bar,
+        "unit": unit, "note": note,
+    }  # fmt: skip
+    print(json.dumps(line), flush=True)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--requests", type=int, default=6_400)
+    parser.add_argument("--pairs", type=int, default=70_000)
+    options = parser.parse_args(words)
+    measure_requests(options.requests)
+    measure_filters(options.pairs)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
