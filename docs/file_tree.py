@@ -36,7 +36,8 @@ def tree() -> str:
     package = ROOT / "vidvec_msg"
     lines += ["vidvec_msg/"]
     lines += [_line(path.name, _sentence(path), 1) for path in sorted(package.glob("[!_]*.py"))]
-    for folder in ("formats", "media", "embedders", "train", "retrieval", "data_synth", "tinyworld"):
+    folders = ("formats", "media", "embedders", "train", "retrieval", "data_synth", "tinyworld", "samples")
+    for folder in folders:
         lines.append(_line(f"{folder}/", _sentence(package / folder / "__init__.py"), 1))
         paths = sorted((package / folder).rglob("*.py"), key=lambda path: (len(path.parts), path))
         for path in paths:

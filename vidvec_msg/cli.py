@@ -84,7 +84,7 @@ VERBS: Mapping[str, Verb] = {
     "doctor": Verb("vidvec_msg.retrieval.doctor:doctor", "examine an embedder, and audit a collection"),
     "merge": Verb("vidvec_msg.embedders.merge:merge", "an adapter into its model's weights, as an embedder"),
     "export": Verb("vidvec_msg.embedders.export.verb:export", "an embedder → a folder that other tools open"),
-    "push": Verb("vidvec_msg.embedders.push:push", "an embedder → a repository on the Hugging Face hub"),
+    "push": Verb("vidvec_msg.embedders.push:push", "an embedder or pairs → a repository on a hub"),
 }
 
 

@@ -75,13 +75,13 @@ def running_hub() -> Iterator[Hub]:
 
 _ROUTES = (
     ("POST", r"/api/repos/create", "create"),
-    ("POST", r"/api/models/(?P<repo>[^/]+/[^/]+)/branch/(?P<branch>[^/]+)", "branch"),
-    ("GET", r"/api/models/(?P<repo>[^/]+/[^/]+)(?:/revision/(?P<branch>[^/]+))?", "info"),
+    ("POST", r"/api/(?:models|datasets)/(?P<repo>[^/]+/[^/]+)/branch/(?P<branch>[^/]+)", "branch"),
+    ("GET", r"/api/(?:models|datasets)/(?P<repo>[^/]+/[^/]+)(?:/revision/(?P<branch>[^/]+))?", "info"),
     ("POST", r"/api/validate-yaml", "yaml"),
-    ("POST", r"/api/models/(?P<repo>[^/]+/[^/]+)/preupload/(?P<branch>[^/]+)", "preupload"),
-    ("POST", r"/(?P<repo>[^/]+/[^/]+)\.git/info/lfs/objects/batch", "batch"),
+    ("POST", r"/api/(?:models|datasets)/(?P<repo>[^/]+/[^/]+)/preupload/(?P<branch>[^/]+)", "preupload"),
+    ("POST", r"/(?:datasets/)?(?P<repo>[^/]+/[^/]+)\.git/info/lfs/objects/batch", "batch"),
     ("PUT", r"/large/(?P<oid>[0-9a-f]{64})", "put"),
-    ("POST", r"/api/models/(?P<repo>[^/]+/[^/]+)/commit/(?P<branch>[^/]+)", "commit"),
+    ("POST", r"/api/(?:models|datasets)/(?P<repo>[^/]+/[^/]+)/commit/(?P<branch>[^/]+)", "commit"),
 )
 
 

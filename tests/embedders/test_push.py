@@ -326,7 +326,7 @@ def test_other_folders_and_names(embedder, tmp_path, tiny):
     ):
         push(run, "ann/mine")
     with pytest.raises(
-        RefusedRequest, match=r"push takes an embedder folder \(with embedder\.json\) and what"
+        RefusedRequest, match=r"push takes an embedder folder \(with embedder\.json\), what"
     ):
         push(Path(tiny()), "ann/mine")
     with pytest.raises(RefusedRequest, match="does not exist"):

@@ -20,7 +20,7 @@ from media.sounds import write_media
 from PIL import Image
 
 FPS = 10
-_GOPS_OF_TEN = {"x264-params": "keyint=10:min-keyint=10:scenecut=0"}
+_GOPS_OF_TEN = {"x264-params": "keyint=10:min-keyint=10:scenecut=0:bframes=0"}
 
 
 def grainy_frames(count: int, *, every: int = 20) -> list[np.ndarray]:
@@ -157,9 +157,9 @@ def overcounting_index(folder: Path) -> Path:
 
 
 def rotten(folder: Path) -> Path:
-    """Frames 10 to 19 of 40 are lost; key frames stand at 0, 10, 20 and 30."""
+    """Frames 12 and 13 of 40 are lost, and with them those that refer to them, up to the key frame at 20."""
     path = write_clip(folder / "rotten.mp4", grainy_frames(40), options=_GOPS_OF_TEN)
-    return damaged(path, range(10, 20))
+    return damaged(path, range(12, 14))
 
 
 def damaged(path: Path, frames: range) -> Path:
@@ -193,6 +193,18 @@ def edited(folder: Path) -> Path:
 def misnamed(folder: Path) -> Path:
     """An MP4 that is called .webm."""
     return Path(shutil.copy(variable_rate(folder), folder / "wrong.webm"))
+
+
+def called_a_picture(folder: Path) -> Path:
+    """An MP4 that is called .jpg."""
+    return Path(shutil.copy(variable_rate(folder), folder / "clip.jpg"))
+
+
+def animated_webp(folder: Path) -> Path:
+    """FFmpeg does not read them yet."""
+    first, *others = [Image.fromarray(one) for one in grey_frames(5)]
+    first.save(folder / "moving.webp", save_all=True, append_images=others, duration=100)
+    return folder / "moving.webp"
 
 
 def strange_name(folder: Path) -> Path:
@@ -259,6 +271,12 @@ def web_page(folder: Path) -> Path:
     """What a download gives that was refused."""
     path = folder / "page.mp4"
     path.write_text("<html>Not found</html>\n" * 50)
+    return path
+
+
+def noise(folder: Path) -> Path:
+    path = folder / "noise.mp4"
+    path.write_bytes(np.random.default_rng(0).bytes(5000))
     return path
 
 

@@ -76,7 +76,7 @@ READ = {
         [2, 7, 2, 7, 12, 17],
         [0.2, 0.7, 2.2, 2.7, 3.2, 3.7],
         "pyav",
-        facts={"frames": 40, "decoded_frames": 30},
+        facts={"frames": 40, "decoded_frames": 32},
     ),
     "edit list": Read(odd_files.edited, [12, 17], [0.2, 0.7], "pyav", facts={"duration": 1.0, "frames": 10}),
     "wrong suffix": Read(odd_files.misnamed, *UNSTEADY, facts={"container": "mov,mp4,m4a,3gp,3g2,mj2"}),
@@ -127,6 +127,11 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
         r"no_index\.mp4: not a video, or broken beyond use \(Invalid data found when processing input\)",
     ),
     "web page": (odd_files.web_page, r"page\.mp4: not a video, or broken beyond use \(Invalid data"),
+    "noise": (odd_files.noise, r"noise\.mp4: not a video, or broken beyond use \(Invalid data"),
+    "animated WebP": (
+        odd_files.animated_webp,
+        r"moving\.webp: broken beyond use \(no frame could be decoded\)",
+    ),
     "empty": (odd_files.empty, r"empty file: .*empty\.mp4"),
     "folder": (odd_files.folder_called_clip, r"a folder, not a file: .*folder\.mp4"),
     "broken link": (
@@ -155,6 +160,13 @@ def test_a_reason_in_one_line(name: str, pool: DecodePool, tmp_path: Path) -> No
         pool.read(path, TWO_A_SECOND)
     assert re.search(reason, str(caught.value))
     assert "\n" not in str(caught.value)
+
+
+def test_a_clip_that_is_called_a_picture(pool: DecodePool, tmp_path: Path) -> None:
+    path = odd_files.called_a_picture(tmp_path)
+    assert frame_numbers(pool.read(path, TWO_A_SECOND).pixels) == UNSTEADY[0]
+    with pytest.raises(VideoError, match=r"not an image: .*clip\.jpg; it is video, rename it"):
+        pool.facts(path)
 
 
 def test_a_silent_clip_has_no_sound_and_a_silent_track_has(pool: DecodePool, tmp_path: Path) -> None:
@@ -311,6 +323,11 @@ def test_where_decoding_begins(
     assert pyav_reader.stretches(np.array([0, 10, 20, 30, 40]), wanted) == parts
 
 
+def test_a_last_frame_of_unknown_duration_stays_as_long_as_most() -> None:
+    table, origin = pyav_reader._from_zero(np.array([2.0, 2.1, 2.2, 2.5]), 0.0)
+    assert (table.end, origin) == (pytest.approx(0.6), 2.0)
+
+
 def test_the_name_of_a_file_is_no_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = odd_files.strange_name(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -321,7 +338,7 @@ def test_the_name_of_a_file_is_no_protocol(tmp_path: Path, monkeypatch: pytest.M
 def test_every_maker_is_used() -> None:
     used = {odd.make.__name__ for odd in READ.values()} | {make.__name__ for make, _ in REFUSED.values()}
     others = {"grainy_frames", "half", "damaged", "playlist", "four_k", "three_hours"}
-    others |= {"truncated_mp4", "truncated_webm"}
+    others |= {"truncated_mp4", "truncated_webm", "called_a_picture"}
     made_here = {
         name for name, one in vars(odd_files).items() if getattr(one, "__module__", "") == odd_files.__name__
     }

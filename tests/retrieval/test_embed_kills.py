@@ -19,6 +19,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are made by forking")
 @pytest.mark.parametrize("slices", [0, 3])
 def test_twenty_kills_at_random_moments_change_no_byte(tmp_path: Path, slices: int) -> None:

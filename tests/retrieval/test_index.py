@@ -382,9 +382,10 @@ def test_an_index_that_another_process_finished_meanwhile_is_not_overwritten(
 ) -> None:
     vectors, fill = folder_of(tmp_path / "v", units(5)), indexing.fill
 
+    elsewhere = build_index(vectors, tmp_path / "j", factory="SQ8")
+
     def fill_while_another_builds(*given: Any, **named: Any) -> Any:
-        monkeypatch.setattr(indexing, "fill", fill)
-        build_index(vectors, tmp_path / "i", factory="SQ8")
+        elsewhere.rename(tmp_path / "i")
         return fill(*given, **named)
 
     monkeypatch.setattr(indexing, "fill", fill_while_another_builds)

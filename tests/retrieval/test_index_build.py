@@ -6,6 +6,9 @@ import errno
 import json
 import logging
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -304,6 +307,30 @@ def test_a_disk_that_fills_up_on_the_way_leaves_the_vectors_and_says_what_to_do(
             build_index(vectors, tmp_path / "i", factory="SQ8", rescore="float16")
     assert not any(tmp_path.iterdir())
     assert (build_index(vectors, tmp_path / "i", factory="SQ8", rescore="float16") / "index.json").is_file()
+
+
+def test_a_second_build_is_refused_naming_the_first_and_a_killed_one_is_swept(
+    tmp_path: Path, vectors: Path
+) -> None:
+    stuck = (
+        "import sys, time; from pathlib import Path; from vidvec_msg.retrieval import index_build;"
+        "index_build.write_index = lambda *_: time.sleep(100);"
+        "index_build.build_index(Path(sys.argv[1]), Path(sys.argv[2]), factory='SQ8', rescore='float32')"
+    )
+    with subprocess.Popen([sys.executable, "-c", stuck, str(vectors), str(tmp_path / "i")]) as first:
+        while not list(tmp_path.glob(".i.*.partial/vectors.npy")):
+            assert first.poll() is None
+            time.sleep(0.05)
+        expected = (
+            rf"another process is writing into --out .*i; wait until it ends, or give another folder\. "
+            rf"It is `-c .*` \(process {first.pid} on "
+        )
+        with pytest.raises(RefusedRequest, match=expected):
+            build_index(vectors, tmp_path / "i", factory="SQ8")
+        first.kill()
+    assert list(tmp_path.glob(".i.*.partial"))
+    build_index(vectors, tmp_path / "i", factory="SQ8")
+    assert [path.name for path in tmp_path.iterdir()] == ["i"]
 
 
 @pytest.mark.parametrize("factory", ["HNSW8,Flat", "IVF16,Flat"])

@@ -123,7 +123,7 @@ def test_an_index_of_format_1_is_opened_and_changed(made: tuple[Path, State]) ->
         holds(index, state)
 
 
-LISTS = ["IVF4,Flat", "IVF4,SQ8", "IVF4,PQ8x4", "OPQ4,IVF4,PQ8x4", "IVF4,RaBitQ"]
+LISTS = ["IVF4,Flat", "IVF4,SQ8", "IVF4,PQ8x4", "RR16,IVF4,PQ8x4", "IVF4,RaBitQ"]
 CODES = ["SQ8", "PQ8x4", "RaBitQ", "SQ8,Refine(SQfp16)"]
 
 
@@ -142,7 +142,8 @@ def test_what_was_trained_stays_and_codes_are_not_rounded_again(tmp_path: Path, 
     probes = "nprobe=4" if "IVF" in factory else ""
     before = found(VectorIndex.open(index, search_parameters=probes), rows[:40], 8)
     assert not {name for row in before for _, name in row} & {f"d{i}" for i in range(0, 900, 3)}
-    index_compact(index)
+    # the kind that it has already is no other one: codes are not decoded to be trained anew
+    index_compact(index, factory="" if factory == "IVF4,Flat" else factory)
     after = found(VectorIndex.open(index, search_parameters=probes), rows[:40], 8)
     assert [[name for _, name in row] for row in after] == [[name for _, name in row] for row in before]
     np.testing.assert_allclose(

@@ -115,6 +115,18 @@ def test_indexes_that_do_not_belong_together_are_refused_with_all_reasons(tmp_pa
     assert not (tmp_path / "m").exists()
 
 
+def test_scores_that_do_not_compare_are_not_merged(tmp_path: Path) -> None:
+    first = index_of(tmp_path / "a", numbered(0, 30))
+    vectors = folder_of_state(tmp_path / "v", numbered(50, 90))
+    pca = build_index(vectors, tmp_path / "b", factory="PCA8,Flat")
+    told = rf"1 problem\n  - {pca} \(PCA8,Flat\) scores by transformed vectors, which compare with no other"
+    with pytest.raises(RefusedRequest, match=told):
+        index_merge([first, pca], tmp_path / "m")
+    exact = build_index(vectors, tmp_path / "c", factory="PCA8,Flat", rescore="float32", oversample=40)
+    assert VectorIndex.open(index_merge([first, exact], tmp_path / "m")).manifest["scores"] == "cosine"
+    holds(tmp_path / "m", {**numbered(0, 30), **numbered(50, 90)})
+
+
 def test_a_damaged_index_is_not_merged(tmp_path: Path) -> None:
     first, second = index_of(tmp_path / "a", numbered(0, 3)), index_of(tmp_path / "b", numbered(5, 9))
     content = bytearray((second / "index.faiss").read_bytes())

@@ -13,7 +13,7 @@ from vidvec_msg.retrieval.latex import latex_table, latex_text, marks
         ("map", [0.5001, 0.5002, 0.1], ["best", "best", "second"]),  # printed alike
         ("map", [0.5, None, 0.4], ["best", "", "second"]),
         ("map", [0.5], [""]),
-        ("map", [0.5, 0.5], ["best", "best"]),
+        ("map", [0.5, 0.5], ["", ""]),
         ("map", [], []),
     ],
 )

@@ -26,7 +26,7 @@ from vidvec_msg.formats.trec import read_run
 from vidvec_msg.retrieval import milvus_build, milvus_engine
 from vidvec_msg.retrieval.embed import embed_items
 from vidvec_msg.retrieval.index import build_index, index
-from vidvec_msg.retrieval.index_add import add_vectors
+from vidvec_msg.retrieval.index_add import add_vectors, index_add
 from vidvec_msg.retrieval.index_delete import delete_items
 from vidvec_msg.retrieval.index_filter import Range, Where
 from vidvec_msg.retrieval.milvus_build import BEGUN, build_milvus_index
@@ -292,6 +292,8 @@ def test_items_join_are_replaced_and_leave_as_in_faiss(tmp_path: Path) -> None:
             assert len(kept) == len(flat) == kept.manifest["count"]
             assert kept.manifest["generation"] == number
             assert_same(flat.search(units(5, seed=9), 40), kept.search(units(5, seed=9), 40))
+    with pytest.raises(RefusedRequest, match=r"is kept by Milvus: embed the collection first"):
+        index_add(folders[1], collection=tmp_path)
     foreign = EmbedderCard(name="other", dim=6, weights="x").to_dict()
     with pytest.raises(RefusedRequest, match="they were made by other"):
         add_vectors(folders[1], write_vectors(tmp_path / "c", ["n"], units(1), foreign))

@@ -421,6 +421,24 @@ def test_nothing_found_is_said_and_prints_nothing(
     assert "nothing found" in caplog.text
 
 
+def test_an_index_left_on_disk_gives_the_same(
+    windows: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search(windows, text="dog", k=20, json=True)
+    expected = capsys.readouterr().out
+    opened: list[bool] = []
+    real = VectorIndex.open.__func__  # type: ignore[attr-defined]
+
+    def watched(cls: Any, folder: Path, **options: Any) -> Any:
+        opened.append(options["mmap"])
+        return real(cls, folder, **options)
+
+    monkeypatch.setattr(VectorIndex, "open", classmethod(watched))
+    search(windows, text="dog", k=20, json=True, mmap=True)
+    assert capsys.readouterr().out == expected
+    assert opened == [True]
+
+
 def test_a_hit_knows_its_file_and_segment(windows: Path) -> None:
     searcher = Searcher.open(windows)
     [clip] = searcher.search([Item("q", text="dog")], k=1, where={"id": "clip07#t=20,30"})[0]

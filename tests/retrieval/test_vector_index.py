@@ -142,7 +142,7 @@ def test_a_selective_filter_on_a_graph_is_exact(tmp_path: Path, monkeypatch: pyt
 
 def test_scores_are_the_same_by_lists_and_by_comparing_all(tmp_path: Path) -> None:
     rows, ids = units(700), numbered(700)
-    for factory in ("IVF4,Flat", "IVF4,SQ8", "IVF4,PQ8x4", "PCA8,IVF4,Flat", "OPQ4,IVF4,PQ8x4"):
+    for factory in ("IVF4,Flat", "IVF4,SQ8", "IVF4,PQ8x4", "PCA8,IVF4,Flat", "RR16,IVF4,PQ8x4"):
         vectors = vectors_folder(tmp_path / factory / "v", rows, ids, shard_size=400)
         index = build_index(vectors, tmp_path / factory / "i", factory=factory)
         segment = VectorIndex.open(index, search_parameters="nprobe=4").segments[0]

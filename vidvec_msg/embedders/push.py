@@ -1,4 +1,4 @@
-"""An embedder folder → a repository on the Hugging Face hub, by its official client; the verb ``push``.
+"""An embedder, or pairs → a repository on the Hugging Face hub, by its official client; the verb ``push``.
 
 The token is the client's own matter (HF_TOKEN, or what ``hf auth login`` stored): it is never an option,
 never passed on here, and blanked out of whatever is said.
@@ -39,23 +39,24 @@ def push(
     *,
     private: bool = False,
     revision: str | None = None,
-    message: str = "Embedder made with vidvec-msg",
+    message: str | None = None,
     replace: bool = False,
     endpoint: str | None = None,
     dry_run: bool = False,
 ) -> None:
-    """Uploads an embedder folder, merged or not, or an exported one, to a model repository on a hub.
+    """Uploads an embedder folder, merged or not, or an exported one, to a model repository on a hub; pairs of
+    synth or filter-pairs to a dataset repository.
 
     The folder is checked, what will be uploaded is printed with its size, and everything becomes one commit:
     a reader of the repository sees all of it or nothing. Checkpoints, optimizer states and run folders are
     never uploaded. The token is HF_TOKEN or that of `hf auth login`; there is no option for it.
 
     Args:
-        embedder: the folder: an embedder folder of fit or merge, or what export wrote.
+        embedder: the folder: an embedder folder of fit or merge, or what export, synth or filter-pairs wrote.
         to: the repository, USER/NAME or ORGANISATION/NAME; made if it does not exist.
         private: only you and those you allow see the repository. An existing public one is refused.
         revision: branch to commit to; made if it does not exist. The repository's main branch by default.
-        message: of the commit.
+        message: of the commit; says what was made if not given.
         replace: remove model files of the repository that the folder does not have, in the same commit.
         endpoint: address of the hub; HF_ENDPOINT or https://huggingface.co by default.
         dry_run: print what would be uploaded, and upload nothing.
@@ -79,7 +80,7 @@ def push(
         return
     _refuse_without_token()
     with _said_plainly(to, api.endpoint):
-        before = _open_repository(api, to, private=private, revision=revision)
+        before = _open_repository(api, to, found.kind, private=private, revision=revision)
         strangers = before.beside(found)
         if strangers and not replace:
             named = f"{', '.join(strangers[:4])}{', …' if len(strangers) > 4 else ''}"
@@ -89,8 +90,14 @@ def push(
                 "another --revision, or another name."
             )
         operations = _operations(found, removed=strangers)
+        made = "Embedder" if found.kind == "model" else "Pairs"
         done = api.create_commit(
-            to, operations, commit_message=message, revision=revision, parent_commit=before.commit
+            to,
+            operations,
+            commit_message=message or f"{made} made with vidvec-msg",
+            revision=revision,
+            parent_commit=before.commit,
+            repo_type=found.kind,
         )
     sys.stdout.write(f"{done.commit_url}\n")
     logger.info("pushed %d files, %s, to %s", len(found.files), size_told(found.size), to)
@@ -154,15 +161,16 @@ class _Repository:
 
     def beside(self, found: UploadList) -> list[str]:
         """Model files that the folder does not have."""
-        return [name for name in self.files if name.endswith(_OF_A_MODEL) and name not in found.files]
+        published = set(found.published.values())
+        return [name for name in self.files if name.endswith(_OF_A_MODEL) and name not in published]
 
 
-def _open_repository(api: HfApi, to: str, *, private: bool, revision: str | None) -> _Repository:
+def _open_repository(api: HfApi, to: str, kind: str, *, private: bool, revision: str | None) -> _Repository:
     """Makes the repository and the branch if they are not there."""
-    api.create_repo(to, private=private or None, exist_ok=True)
+    api.create_repo(to, private=private or None, exist_ok=True, repo_type=kind)
     if revision is not None:
-        api.create_branch(to, branch=revision, exist_ok=True)
-    info = api.model_info(to, revision=revision)
+        api.create_branch(to, branch=revision, exist_ok=True, repo_type=kind)
+    info = api.repo_info(to, revision=revision, repo_type=kind)
     if private and not info.private:
         raise RefusedRequest(f"{to} exists and is public; --private would not hold. Make it private first.")
     return _Repository(tuple(sibling.rfilename for sibling in info.siblings or ()), info.sha)
@@ -174,7 +182,10 @@ def _operations(found: UploadList, *, removed: Sequence[str]) -> list[Any]:
 
     return [
         *(CommitOperationDelete(path_in_repo=name) for name in removed),
-        *(CommitOperationAdd(path_in_repo=name, path_or_fileobj=found.folder / name) for name in found.files),
+        *(
+            CommitOperationAdd(path_in_repo=published, path_or_fileobj=found.folder / name)
+            for name, published in found.published.items()
+        ),
     ]
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -24,6 +25,8 @@ _LICENCES = ("LICENSE", "LICENCE", "NOTICE")
 _MODULE = re.compile(r"\d+_\w+")  # a folder of one of sentence-transformers' modules: 1_Pooling
 _STATE = re.compile(r"(optimizer|scheduler|rng_state|trainer_state|training_args|global_step)")
 _INDEX = "model.safetensors.index.json"
+_SUMMARY = "summary.json"
+_OF_PAIRS = ("pairs.jsonl", "pairs.parquet", "card.md", "funnel.png", _SUMMARY)  # of data_synth.result
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +38,21 @@ class UploadList:
         files: relative to it, in order; with their sizes in bytes.
         left_out: what lies beside them, with the reason.
         notes: what a publisher should know.
+        kind: of the repository.
+        renamed: file → its name in the repository, where that is another.
     """
 
     folder: Path
     files: dict[str, int]
     left_out: dict[str, str]
     notes: tuple[str, ...] = ()
+    kind: Literal["model", "dataset"] = "model"
+    renamed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def published(self) -> dict[str, str]:
+        """File → its name in the repository."""
+        return {name: self.renamed.get(name, name) for name in self.files}
 
     @property
     def size(self) -> int:
@@ -49,11 +61,13 @@ class UploadList:
 
 
 def upload_list(folder: Path) -> UploadList:
-    """Lists and checks an embedder folder, with an adapter or whole weights, or an exported folder.
+    """Lists and checks an embedder folder, with an adapter or whole weights, an exported folder, or pairs.
 
     Raises:
-        RefusedRequest: it is neither, it is incomplete, or its weights cannot be read or are not finite.
+        RefusedRequest: it is none of them, it is incomplete, or its weights cannot be read or are not finite.
     """
+    if (folder / _OF_PAIRS[0]).is_file() and not (folder / CARD_FILE).is_file():
+        return _of_pairs(folder)
     _refuse_other_folders(folder)
     files: dict[str, int] = {}
     left_out: dict[str, str] = {}
@@ -70,6 +84,23 @@ def upload_list(folder: Path) -> UploadList:
     return UploadList(folder, files, left_out, tuple(_notes(folder)))
 
 
+def _of_pairs(folder: Path) -> UploadList:
+    """Of a folder that synth or filter-pairs wrote: what others train on, and its card as the page."""
+    if not (folder / _SUMMARY).is_file():
+        raise RefusedRequest(
+            f"pairs {folder}: {_SUMMARY} is missing, so the run did not end; run the same command again"
+        )
+    files, left_out = {}, {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and (name in _OF_PAIRS or name.startswith("splits/")):
+            files[name] = path.stat().st_size
+        elif path.parent == folder:
+            left_out[name] = "not of the pairs themselves"
+    note = "the licence of the personas goes on with the pairs: look at the header of card.md"
+    return UploadList(folder, files, left_out, (note,), kind="dataset", renamed={"card.md": "README.md"})
+
+
 def size_told(size: int) -> str:
     """Bytes for people: "793.3 kB"."""
     amount = float(size)
@@ -83,7 +114,10 @@ def size_told(size: int) -> str:
 def _refuse_other_folders(folder: Path) -> None:
     if (folder / CARD_FILE).is_file() or (folder / EXPORT_FILE).is_file():
         return
-    accepted = f"push takes an embedder folder (with {CARD_FILE}) and what export writes (with {EXPORT_FILE})"
+    accepted = (
+        f"push takes an embedder folder (with {CARD_FILE}), what export writes (with {EXPORT_FILE}), and "
+        f"pairs of synth (with {_OF_PAIRS[0]})"
+    )
     if (folder / "embedder" / CARD_FILE).is_file():
         accepted = f"it is the folder of a fit, and its embedder is {folder / 'embedder'}"
     if not folder.is_dir():

@@ -98,6 +98,11 @@ def index_add(
             f"given: {' and '.join(given) or 'neither'}; items are added from --vectors V, or from "
             "--collection C, with --embedder SPEC or the index's own: give one of the two."
         )
+    if engine_of(index) == "milvus":
+        raise RefusedRequest(
+            f"index {index} is kept by Milvus: embed the collection first (`vidvec-msg embed`), then add it "
+            "with --vectors."
+        )
     embedded = _embedded(index, collection, embedder, existing, embedding)
     return index if embedded is None else add_vectors(index, embedded, existing=existing, wait=wait)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ from vidvec_msg.retrieval.index_tuning import (
 )
 from vidvec_msg.retrieval.progress import progress
 from vidvec_msg.retrieval.unit_shards import shortened, unit_shards
-from vidvec_msg.runs import file_digest, require_new, software_versions, write_json
+from vidvec_msg.runs import file_digest, only_writer, require_new, software_versions, write_json
 
 __all__ = ["VECTORS", "build_index", "fill", "refuse_bad_build", "sample_size"]
 
@@ -91,7 +92,8 @@ def build_index(vectors: Path, out: Path, **options: Any) -> Path:
 
     Raises:
         RefusedRequest: the vectors are incomplete or damaged, an option is wrong, FAISS does not take the
-            factory string, the disk has no room, or ``out`` holds something else.
+            factory string, the disk has no room, another process is building there, or ``out`` holds
+            something else.
         JobFailed: the disk was full on the way.
     """
     request = Request(**options)
@@ -110,7 +112,7 @@ def build_index(vectors: Path, out: Path, **options: Any) -> Path:
     estimate = request.estimate(plan, folder.count, folder.dim, max(shard.rows for shard in folder.files))
     refuse_without_room(out, estimate)
     tell_plan(plan, estimate)
-    with put_in_place(out) as staged, _room(out):
+    with _only_build(out), put_in_place(out) as staged, _room(out):
         made = _make(request, plan, folder, staged)
         shutil.copyfile(vectors / IDS, staged / IDS)
         checksums = {**made.checksums, IDS: file_digest(staged / IDS)}
@@ -339,6 +341,24 @@ def _segment(request: Request, plan: Plan, count: int, made: _Made) -> SegmentEn
         vectors=EXACT if rescored else None,
         oversample=request.candidates if rescored else None,
     )
+
+
+@contextmanager
+def _only_build(out: Path) -> Iterator[None]:
+    """Lets one process at a time build into a folder, and sweeps what a killed one left beside it.
+
+    Raises:
+        RefusedRequest: another process is building there; it is named.
+    """
+    lock = out.parent / f".{out.name}.building"
+    lock.mkdir(parents=True, exist_ok=True)
+    with only_writer(lock, what=f"--out {out}"):
+        try:
+            for left in out.parent.glob(f".{escape(out.name)}.*.partial"):
+                shutil.rmtree(left, ignore_errors=True)
+            yield
+        finally:
+            shutil.rmtree(lock, ignore_errors=True)
 
 
 @contextmanager

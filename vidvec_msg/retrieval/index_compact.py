@@ -59,6 +59,9 @@ def index_compact(index: Path, *, factory: str = "", wait: float = 0) -> Path:
             return index
         opened = VectorIndex.open(index)
         live = np.ones(opened.items.num_rows, np.bool_) if opened.live is None else opened.live
+        held = [_gives(segment, entries[0].truncate_dim or 0) for segment in opened.segments]
+        if factory == entries[0].factory and not all(held):
+            factory = ""  # lossy codes stay what they are; exact vectors may be trained anew
         plan = _plan(opened, factory)
         _refuse_lost_vectors(opened, plan, manifest)
         generation = manifest["generation"] + 1

@@ -119,7 +119,7 @@ def files_of(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def described(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """What a manifest says of files: ``checksums`` (SHA-256), ``sizes`` (bytes, compared at every opening)."""
+    """What a manifest says of files: ``checksums`` (SHA-256), ``sizes`` (bytes, for every opening)."""
     names = list(names)
     return {
         "checksums": {name: file_digest(folder / name) for name in names},

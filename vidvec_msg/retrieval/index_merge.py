@@ -76,6 +76,7 @@ def index_merge(indexes: list[Path], out: Path, *, existing: Collision = "refuse
             "factory_reason": f"merged of {len(indexes)} indexes",
             "search_parameters": entries[0].search_parameters,
             "count": int(sum(mask.sum() for mask in live)),
+            "scores": "cosine" if {_scores(one) for one in manifests} == {"cosine"} else "approximate",
             "segments": [entry.to_dict() for entry in entries],
             "deleted": {"file": DELETED, "count": len(deleted)} if len(deleted) else None,
             "recall": None,  # none was measured of this one
@@ -116,11 +117,22 @@ def refuse_other_embedders(indexes: Sequence[Path], manifests: Sequence[dict[str
             problems.add(
                 f"{folder} was embedded in role {manifest.get('role')!r}, {first} in {own.get('role')!r}"
             )
+    for folder, manifest in zip(indexes, manifests, strict=True):
+        if _scores(manifest) == "transformed":
+            problems.add(
+                f"{folder} ({manifest['factory']}) scores by transformed vectors, which compare with no "
+                "other index's; build it with --rescore float16, or without PCA"
+            )
     problems.refuse_if_any()
 
 
+def _scores(manifest: dict[str, Any]) -> str:
+    """What the scores of a search are; manifests of format 1 do not say it."""
+    return str(manifest.get("scores", "transformed" if "PCA" in manifest["factory"] else "approximate"))
+
+
 def _settle_collisions(
-    indexes: Sequence[Path], tables: Sequence[ItemTable], live: Sequence[Mask], existing: Collision
+    indexes: Sequence[Path], tables: Sequence[ItemTable], live: list[Mask], existing: Collision
 ) -> None:
     """Deletes from ``live`` what another index has too, or refuses it."""
     problems = Problems("indexes cannot be merged (--existing first or last decides)")

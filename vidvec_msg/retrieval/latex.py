@@ -19,12 +19,13 @@ _SPECIAL = {
 def marks(metric: str, values: Sequence[float | None]) -> list[str]:
     """Which of the values of a metric are the "best" and the "second"; "" for the others.
 
-    Values that are printed alike share their mark. A single value has none.
+    Values that are printed alike share their mark. A single value has none, and neither have values that are
+    all printed alike.
     """
     given = [value for value in values if value is not None]
     order = sorted(set(given), reverse=not lower_is_better(metric))
     printed = list(dict.fromkeys(shown(metric, value) for value in order))
-    if len(given) < 2:
+    if len(printed) < 2:
         return [""] * len(values)
     of = dict(zip(printed, (BEST, SECOND), strict=False))
     return ["" if value is None else of.get(shown(metric, value), "") for value in values]

@@ -50,12 +50,13 @@ class StatedMeaning:
 
     Args:
         embedder: any.
-        cosine: of the message and the nearest sentence, from which the pair is rejected.
+        cosine: of the message and the nearest sentence, from which the pair is rejected. By MiniLM the
+            highest of 75 of the pairs in data/ is 0.42.
     """
 
     name = "stated_meaning"
 
-    def __init__(self, embedder: Embedder, cosine: float = 0.75) -> None:
+    def __init__(self, embedder: Embedder, cosine: float = 0.65) -> None:
         self.embedder, self.cosine = embedder, cosine
 
     def reasons(self, pairs: Sequence[Pair]) -> list[Reason | None]:
