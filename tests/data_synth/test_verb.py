@@ -11,6 +11,7 @@ import pytest
 from data_synth.chat_server import ODD, TROUBLES, UNUSABLE, WIRE, ChatServer, chat_server, pair_for
 
 from vidvec_msg.cli import main
+from vidvec_msg.data_synth.judging import ASKED
 from vidvec_msg.data_synth.verb import synth
 from vidvec_msg.errors import JobFailed, RefusedRequest, TooManyFailures
 from vidvec_msg.formats.pairs import read_pairs
@@ -360,6 +361,19 @@ def test_tokens_and_dollars_are_counted_and_the_budget_holds(server: ChatServer,
         == 20
     )
     assert len(server.requests) == before + 20 - found["pairs"]
+
+
+def test_the_budget_is_for_the_checks_too(server: ChatServer, tmp_path: Path) -> None:
+    server.answers = lambda words: (
+        {name: True for name in (*ASKED, "why")} if "\nMessage: " in words else pair_for(words)
+    )
+    options = {"count": 6, "prices": prices(tmp_path), "max_tokens": 200}
+    alone = run(server, tmp_path / "out", **options)["spent"]["dollars"]
+    found = run(server, tmp_path / "out", **options, judge=True, budget=alone + 1.5)
+    assert 0 < found["checks"]["judge"]["unanswered"] < 6
+    assert "is used up" in found["checks"]["judge"]["stopped"]
+    assert alone < found["spent"]["dollars"] <= alone + 1.5
+    assert found["pairs"] == 6  # a pair that nobody judged stays
 
 
 def test_a_budget_needs_a_price(server: ChatServer, tmp_path: Path) -> None:

@@ -118,11 +118,11 @@ class _Run:
         if budget is None or self.outcome.stopped:
             return True
         most = self.kind.most(question, batch=False)
-        if self.store.spent.dollars + self.reserved + most <= budget:
+        if self.store.dollars + self.reserved + most <= budget:
             return True
         if not self.in_flight:
             self.outcome.stopped = (
-                f"the budget of ${budget:g} is used up: ${self.store.spent.dollars:.4f} spent, and one more "
+                f"the budget of ${budget:g} is used up: ${self.store.dollars:.4f} spent, and one more "
                 f"answer may cost ${most:.4f}"
             )
         return False
@@ -227,7 +227,7 @@ class _Run:
     def _show(self) -> None:
         if self.bar is not None:
             failed = sum((self.outcome.failed or {}).values())
-            spent = self.store.spent.dollars
+            spent = self.store.dollars
             self.bar.set_postfix(
                 failed=failed, **({"spent": f"${spent:.2f}"} if spent else {}), refresh=False
             )

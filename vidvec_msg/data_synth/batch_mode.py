@@ -135,10 +135,10 @@ class _Run:
         size, reserved = 0, 0.0
         for key, question in missing.items():
             most = self.kind.most(question, batch=True)
-            if self.way.budget is not None and self.store.spent.dollars + reserved + most > self.way.budget:
+            if self.way.budget is not None and self.store.dollars + reserved + most > self.way.budget:
                 self.outcome.stopped = (
                     f"the budget of ${self.way.budget:g} leaves no room: "
-                    f"${self.store.spent.dollars:.4f} spent, ${reserved:.4f} under way at most"
+                    f"${self.store.dollars:.4f} spent, ${reserved:.4f} under way at most"
                 )
                 break
             reserved += most

@@ -43,7 +43,8 @@ class ReplyStore:
         self.path = folder / f"{name}.jsonl"
         self.failed_path = folder / f"{name}_failed.jsonl"
         self.answered: set[str] = set()
-        self.spent = Tally()
+        self.spent = Tally()  # by this kind of question
+        self.elsewhere = 0.0  # dollars that the other kinds in the folder cost
         self._streams: list[IO[bytes]] = []
         self._lock = FileLock(str(folder / f".{name}.lock"))
 
@@ -62,6 +63,9 @@ class ReplyStore:
                         continue
                     self.answered.add(record["key"])
                 self.spent.add(record.get("in", 0), record.get("out", 0), record.get("dollars", 0.0))
+        for path in self.path.parent.glob("*.jsonl"):
+            if path not in (self.path, self.failed_path):
+                self.elsewhere += sum(record.get("dollars", 0.0) for record in read_records(path))
         self._streams = [path.open("ab", buffering=0) for path in (self.path, self.failed_path)]
         return self
 
@@ -71,6 +75,11 @@ class ReplyStore:
             stream.close()
         self._streams = []
         self._lock.release()
+
+    @property
+    def dollars(self) -> float:
+        """Spent in the folder so far."""
+        return self.spent.dollars + self.elsewhere
 
     def keep(self, record: Record) -> None:
         """Appends a usable answer; one whose key is there already is dropped."""
