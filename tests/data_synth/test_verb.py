@@ -365,7 +365,7 @@ def test_tokens_and_dollars_are_counted_and_the_budget_holds(server: ChatServer,
 
 def test_the_budget_is_for_the_checks_too(server: ChatServer, tmp_path: Path) -> None:
     server.answers = lambda words: (
-        {name: True for name in (*ASKED, "why")} if "\nMessage: " in words else pair_for(words)
+        dict.fromkeys((*ASKED, "why"), True) if "\nMessage: " in words else pair_for(words)
     )
     options = {"count": 6, "prices": prices(tmp_path), "max_tokens": 200}
     alone = run(server, tmp_path / "out", **options)["spent"]["dollars"]

@@ -54,7 +54,7 @@ def world(root: Path, *, topics: int = 2) -> Path:
             {
                 "_id": f"q{i:02}",
                 "text": f"{word} <b>{number}</b>",
-                "groups": {"topic": f"t{i % topics}", "rare": "x" if i < 3 else "y"},
+                "groups": {"topic": f"t{i % topics}", "rare": "x" if i < 3 else "y", "same": "s"},
             }
         )
         corpus.append({"_id": f"d{i:02}", "text": f"{word} {word} of {number}"})
@@ -152,6 +152,7 @@ def test_a_baseline_leaves_the_other_pairs_out(runs: list[Path]) -> None:
 
 def test_groups_with_counts_and_small_ones_marked(content: dict[str, Any]) -> None:
     groups = content["forward"]["groups"]
+    assert set(groups) == {"topic", "rare"}  # what all queries share says nothing
     assert groups["topic"]["t0"]["queries"] == 20
     assert not groups["topic"]["t0"]["small"]
     assert groups["rare"]["x"] == groups["rare"]["x"] | {"queries": 3, "small": True}

@@ -59,7 +59,7 @@ def made(tmp_path: Path) -> tuple[Path, State]:
     return tmp_path / "index", beginning(tmp_path)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(steps=st.lists(st.integers(0, 400), min_size=1, max_size=7, unique=True))
 def test_any_history_of_changes_equals_an_index_built_anew(
     tmp_path_factory: pytest.TempPathFactory, steps: list[int]

@@ -29,7 +29,7 @@ def numbered(first: int, last: int, version: int = 0) -> State:
     return {f"d{number}": version for number in range(first, last)}
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(sizes=st.lists(st.integers(1, 12), min_size=2, max_size=4), step=st.sampled_from([0, 2, 4, 6, 8]))
 def test_merged_is_built_of_all(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], step: int

@@ -88,35 +88,23 @@ def encoded(notes: Path) -> dict[str, set[str]]:
 
 
 @pytest.mark.slow
-def test_a_cluster_makes_the_bytes_of_one_process(
+def test_a_cluster_makes_the_bytes_of_one_process_though_workers_are_killed_on_the_way(
     cluster: str, collection: Path, whole: dict[str, bytes], notes: Path, tmp_path: Path
 ) -> None:
-    spec = f"ray_embedders:Noting?notes={notes}&pause=0.1"
-    out = embed(collection, spec, tmp_path / "v", engine="ray", actors=2, **OPTIONS)
-    assert content(out) == whole
-    assert json.loads((out / "manifest.json").read_text())["embedder"] == spec
-    processes = set().union(*encoded(notes).values())
-    assert len(processes) == 2
-    assert f".{os.getpid()}" not in processes
-    before = encoded(notes)
-    with pytest.raises(TooManyFailures, match=r"4 of 23 items failed and 3 may \(max_failures\)"):
-        embed(
-            collection, spec, out, engine="ray", **OPTIONS | {"max_failures": 3}
-        )  # complete, and judged anew
-    assert encoded(notes) == before
-
-
-@pytest.mark.slow
-def test_a_worker_killed_on_the_way_costs_no_row(
-    cluster: str, collection: Path, whole: dict[str, bytes], notes: Path, tmp_path: Path
-) -> None:
-    spec = f"ray_embedders:Noting?notes={notes}&dies_at=d13&times=2"
+    spec = f"ray_embedders:Noting?notes={notes}&pause=0.1&dies_at=d13&times=2"
     out = embed(collection, spec, tmp_path / "v", engine="ray", actors=2, **OPTIONS)
     assert len(list(notes.glob("death.*"))) == 2
-    assert (
-        len(encoded(notes)["d10"]) == 3
-    )  # the unit's first batch: two processes that died, one that did not
+    # of the unit's first batch: two processes that died, one that did not
+    assert len(encoded(notes)["d10"]) == 3
     assert content(out) == whole
+    assert json.loads((out / "manifest.json").read_text())["embedder"] == spec
+    before = encoded(notes)
+    assert f".{os.getpid()}" not in set().union(*before.values())
+    with pytest.raises(
+        TooManyFailures, match=r"4 of 23 items failed and 3 may \(max_failures\)"
+    ):  # complete, and judged anew
+        embed(collection, spec, out, engine="ray", **OPTIONS | {"max_failures": 3})
+    assert encoded(notes) == before
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from vidvec_msg.data_synth.questions import Asker, Kind
 from vidvec_msg.data_synth.replies import ReplyStore
 from vidvec_msg.data_synth.template import load_template
 from vidvec_msg.formats.pairs import Pair
+
+log = logging.getLogger(__name__)
 
 _ANSWER_TOKENS = 200  # of a judge's five fields
 
@@ -99,6 +102,9 @@ class ModelChecks:
                 "answers": store.spent.answers,
                 "dollars": round(store.spent.dollars, 6),
             }
+        if unanswered:
+            why = outcome.stopped or f"{store.failed_path} says why"
+            log.warning(f"{verdict.name}: {unanswered:,} pairs got no answer and stay ({why})")
         rejects += gone
         steps.append(step)
         return kept

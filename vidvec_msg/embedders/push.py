@@ -170,7 +170,7 @@ def _open_repository(api: HfApi, to: str, kind: str, *, private: bool, revision:
     api.create_repo(to, private=private or None, exist_ok=True, repo_type=kind)
     if revision is not None:
         api.create_branch(to, branch=revision, exist_ok=True, repo_type=kind)
-    info = api.repo_info(to, revision=revision, repo_type=kind)
+    info = (api.dataset_info if kind == "dataset" else api.model_info)(to, revision=revision)
     if private and not info.private:
         raise RefusedRequest(f"{to} exists and is public; --private would not hold. Make it private first.")
     return _Repository(tuple(sibling.rfilename for sibling in info.siblings or ()), info.sha)

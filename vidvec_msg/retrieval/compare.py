@@ -237,7 +237,8 @@ def _groups(
         for row, name in enumerate(column):
             if name is not None:
                 members.setdefault(name, []).append(row)
-        if members:
+        alike = len(members) == 1 and len(next(iter(members.values()))) == len(column)
+        if members and not alike:  # a value that all queries share says nothing
             found[key] = {
                 name: {
                     "queries": len(rows),

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vidvec_msg.embedders.contract import EmbedderCard
+from vidvec_msg.embedders.contract import EmbedderCard, Role
 from vidvec_msg.errors import JobFailed, Problems, RefusedRequest
 from vidvec_msg.formats.vectors import IDS, VectorsFolder
 from vidvec_msg.retrieval.disk_space import free_bytes, in_words
@@ -290,7 +290,7 @@ def _embedded(
     missing = refuse_missing_media(loaded_items, options["max_failures"])
     loaded = load_embedder(spec)
     refuse_foreign_embedder(index, EmbedderCard.from_dict(manifest["card"]), loaded.card)
-    role = manifest.get("role") or "document"
+    role: Role = "query" if manifest.get("role") == "query" else "document"
     key = digest_of([loaded.card.fingerprint, digest_of_items(loaded_items, missing), role, dict(options)])
     out = index / f"vectors-{key[:12]}"
     embed_items(loaded_items, loaded, role=role, out=out, side="corpus", spec=spec, **options)

@@ -24,7 +24,7 @@ from vidvec_msg.retrieval.index_codes import empty_like, move_codes, same_traini
 from vidvec_msg.retrieval.index_folder import EXACT, INDEX, REMAKE, SegmentEntry, segments_of
 from vidvec_msg.retrieval.index_items import Mask, write_items
 from vidvec_msg.retrieval.index_request import refuse_bad_factory
-from vidvec_msg.retrieval.index_rescore import ExactVectors
+from vidvec_msg.retrieval.index_rescore import ExactVectors, Rescore
 from vidvec_msg.retrieval.index_segment import Segment
 from vidvec_msg.retrieval.unit_shards import shortened, unit_shards
 from vidvec_msg.retrieval.vector_index import VectorIndex
@@ -163,7 +163,7 @@ def _write(
         watches: list[Watch] = []
         if entry.vectors is not None:
             stored = opened.segments[0].stored
-            dtype = "float32" if stored is None else stored.dtype.name
+            dtype: Rescore = "float16" if stored is not None and stored.dtype == np.float16 else "float32"
             exact = stack.enter_context(
                 ExactVectors(index / entry.vectors, len(opened), opened.card.dim, dtype)
             )

@@ -232,7 +232,7 @@ def _pipeline(
 def _this_machine(ray: Any) -> str:
     """The resource that only the driver's machine has."""
     own = ray.get_runtime_context().get_node_id()
-    found = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == own)
+    found: dict[str, float] = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == own)
     return next(name for name in found if name.startswith("node:") and not name.startswith("node:__"))
 
 

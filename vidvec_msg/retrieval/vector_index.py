@@ -279,13 +279,15 @@ class VectorIndex:
     def _order(self, scores: Vectors, positions: Positions) -> Positions:
         """Columns of one query's neighbours (1, found) in trec_eval's order."""
         if positions.shape[1] > _FEW:
-            return best_first(scores, positions, self._id_ranks)[0]
+            every: Positions = best_first(scores, positions, self._id_ranks)[0]
+            return every
         known = np.flatnonzero(positions[0] >= 0)
         ranks = np.empty(len(known), dtype=np.int64)
         ranks[tie_order(self.items.names(positions[0, known]))[::-1]] = np.arange(len(known))
         local = np.full(positions.shape, -1, dtype=np.int64)
         local[0, known] = np.arange(len(known))
-        return best_first(scores, local, ranks)[0]
+        order: Positions = best_first(scores, local, ranks)[0]
+        return order
 
     def _allowed(self, where: Where | None) -> Mask | None:
         """Which positions may be found; None: all."""

@@ -49,7 +49,7 @@ class PublishedRow:
     def value(self, metric: str) -> float | None:
         """The value of one of our metrics as a share, 0 to 1; None if the row has none that is surely it."""
         name = next((paper for paper, ours in self.metrics.items() if ours == metric), None)
-        return self.values[name] / 100 if name in self.values else None
+        return self.values[name] / 100 if name is not None and name in self.values else None
 
 
 def published_rows(benchmark: str) -> tuple[PublishedRow, ...]:

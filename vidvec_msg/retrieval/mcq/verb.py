@@ -101,7 +101,7 @@ def mcq(
         _write(out / CONFIG, yaml.safe_dump({**settings, **further}, sort_keys=False, allow_unicode=True))
         _write(out / QUESTIONS, "".join(_line(one) for one in questions))
         answers = Answers(out / ANSWERS)
-        sittings = []
+        sittings: list[Sitting] = []
         for spec, is_embedder in specs:
             model = (
                 embedder_answerer(spec, out / "vectors", batch_size=batch_size)
@@ -178,7 +178,7 @@ def _refuse_other_exam(out: Path, settings: Mapping[str, Any]) -> None:
     """A folder is new, or holds the same questions: then its answers count, whoever gave them."""
     require_new(out, option="--out", resumable=CONFIG)
     path = out / CONFIG
-    before = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
+    before = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}) if path.is_file() else {}
     problems = Problems(f"--out {out} holds another exam; give a new folder, or the same options")
     for key, value in settings.items() if before else ():
         if key != "collection" and before.get(key) != value:  # the collection may have been moved

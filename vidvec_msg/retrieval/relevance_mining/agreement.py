@@ -35,8 +35,8 @@ class Agreement:
 def agreements(decisions: Sequence[Decision]) -> list[Agreement]:
     """Every two reviewers, in alphabetical order."""
     by_reviewer: dict[str, dict[tuple[str, str], bool]] = {}
-    for one in decisions:
-        by_reviewer.setdefault(one.reviewer, {})[one.pair] = one.accept
+    for decision in decisions:
+        by_reviewer.setdefault(decision.reviewer, {})[decision.pair] = decision.accept
     found = []
     for one, other in combinations(sorted(by_reviewer), 2):
         common = sorted(by_reviewer[one].keys() & by_reviewer[other].keys())
