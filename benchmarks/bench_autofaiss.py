@@ -63,15 +63,7 @@ def compare(count: int, dim: int, python: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         vectors, theirs = Path(scratch) / "vectors", Path(scratch) / "theirs.index"
         if subprocess.run([python, "-c", "import autofaiss"], check=False, capture_output=True).returncode:
-            for what, unit in (("build", "s"), ("recall@10", "")):
-                nothing = {
-                    "claim": f"{what}, auto beside autofaiss",
-                    "ours": None,
-                    "peer": None,
-                    "unit": unit,
-                }
-                note = f"not measured: {python} has no autofaiss"
-                print(json.dumps({**nothing, "ratio": None, "bar": None, "ok": None, "note": note}))
+            print_nothing(f"{python} has no autofaiss")
             return
         write_clusters(vectors, count, dim)
         memory = f"{count * dim // 10**6 + 1}MB"  # a quarter of the vectors in float32
@@ -82,7 +74,11 @@ def compare(count: int, dim: int, python: str) -> None:
         ours = build_index(vectors, Path(scratch) / "ours", memory=memory)
         mine = time.perf_counter() - start
         arguments = [str(Path(scratch) / "npy"), str(theirs), memory]
-        done = subprocess.run([python, "-c", THEIRS, *arguments], check=True, capture_output=True, text=True)
+        done = subprocess.run([python, "-c", THEIRS, *arguments], check=False, capture_output=True, text=True)
+        if done.returncode:
+            words = (done.stderr.strip() or "no words").splitlines()[-1]
+            print_nothing(f"autofaiss failed on {size} with at most {memory}: {words}")
+            return
         their_seconds = float(done.stdout.rpartition("seconds ")[2])
         sizes = [(ours / "index.faiss").stat().st_size / 1e6, theirs.stat().st_size / 1e6]
         recalls = [recall_of(ours / "index.faiss", vectors), recall_of(theirs, vectors)]
@@ -97,6 +93,14 @@ def compare(count: int, dim: int, python: str) -> None:
     line = {"claim": "recall@10, auto beside autofaiss", "ours": recalls[0], "peer": recalls[1], "unit": ""}
     ratio = round(recalls[0] / max(recalls[1], 1e-9), 3)
     print(json.dumps({**line, "ratio": ratio, "bar": 1.0, "ok": ratio >= 1, "note": note}), flush=True)
+
+
+def print_nothing(why: str) -> None:
+    """Both lines where there is nothing to compare with."""
+    for what, unit in (("build", "s"), ("recall@10", "")):
+        nothing = dict.fromkeys(("ours", "peer", "ratio", "bar", "ok"))
+        line = {"claim": f"{what}, auto beside autofaiss", **nothing, "unit": unit}
+        print(json.dumps({**line, "note": f"not measured: {why}"}), flush=True)
 
 
 def main() -> None:

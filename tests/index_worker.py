@@ -17,12 +17,17 @@ from index_histories import carry_out
 from vidvec_msg.runs import software_versions
 
 
+def tell(line: str) -> None:
+    """A line in one piece: print may be killed before the line's end."""
+    os.write(1, f"{line}\n".encode())
+
+
 def change_on_and_on(folder: Path, step: int) -> None:
     state = json.loads((folder / "state.json").read_text())
-    print(f"pid {os.getpid()}", flush=True)
+    tell(f"pid {os.getpid()}")
     while True:
         state = carry_out(folder, state, step)
-        print(f"done {step}", flush=True)
+        tell(f"done {step}")
         step += 1
 
 
@@ -34,4 +39,4 @@ if __name__ == "__main__":
         if not child:
             change_on_and_on(Path(folder), int(first))
         os.waitpid(child, 0)
-        print("gone", flush=True)
+        tell("gone")

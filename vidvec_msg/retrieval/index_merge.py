@@ -159,7 +159,12 @@ def _copied(
         if name is not None:
             ending = name.rpartition(".")[2]
             names[kind] = f"{kind}.{ending}" if not number else f"{kind}.s{number + 1}.{ending}"
-            shutil.copyfile(paths[name], staged / names[kind])
+            try:
+                shutil.copyfile(paths[name], staged / names[kind])
+            except FileNotFoundError as error:
+                raise RefusedRequest(
+                    f"index {folder} was changed while it was being merged; merge again when it is not."
+                ) from error
     return SegmentEntry.from_dict({**entry.to_dict(), **names})
 
 

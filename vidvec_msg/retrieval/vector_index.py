@@ -84,12 +84,14 @@ class VectorIndex:
         """
         for _ in range(_ATTEMPTS):
             manifest = read_manifest(folder)
+            paths = places_of(folder, manifest)
             try:
-                opened = cls._opened(folder, manifest, search_parameters, verify=verify, mmap=mmap)
-            except RefusedRequest:
-                if read_manifest(folder)["generation"] == manifest["generation"]:
+                opened = cls._opened(folder, manifest, paths, search_parameters, verify=verify, mmap=mmap)
+            except (RefusedRequest, FileNotFoundError):
+                now = read_manifest(folder)
+                if now == manifest and places_of(folder, now) == paths:
                     raise
-                continue
+                continue  # a writer took a file away, or gave it its plain name
             # files of another generation may have come between, under the same names
             if read_manifest(folder)["generation"] == manifest["generation"]:
                 break
@@ -104,10 +106,17 @@ class VectorIndex:
 
     @classmethod
     def _opened(
-        cls, folder: Path, manifest: Mapping[str, Any], parameters: str, *, verify: bool, mmap: bool
+        cls,
+        folder: Path,
+        manifest: Mapping[str, Any],
+        paths: Mapping[str, Path],
+        parameters: str,
+        *,
+        verify: bool,
+        mmap: bool,
     ) -> VectorIndex:
         """What the manifest names, checked."""
-        entries, paths = segments_of(manifest), places_of(folder, manifest)
+        entries = segments_of(manifest)
         large = {name for entry in entries for name in (entry.index, entry.vectors)} if mmap else set()
         for name, path in paths.items():
             expected, size = manifest["checksums"][name], manifest.get("sizes", {}).get(name)
