@@ -9,8 +9,10 @@ import pytest
 import yaml
 
 from vidvec_msg.cli import run_function
+from vidvec_msg.data_synth.chat import Prompt, Sampling
 from vidvec_msg.data_synth.filters.chain import build_filters
 from vidvec_msg.data_synth.prices import Price, price_of
+from vidvec_msg.data_synth.questions import Kind, Question
 from vidvec_msg.data_synth.request import check_request
 from vidvec_msg.data_synth.template import SHIPPED, load_template
 from vidvec_msg.errors import Problems, RefusedRequest
@@ -157,3 +159,10 @@ def test_check_request_is_given_every_number() -> None:
         "mode is 'post'; accepted: online, batch",
         "model is empty; give its name as the endpoint calls it",
     ]
+
+
+def test_the_most_that_an_answer_costs_counts_scripts_whose_letters_are_tokens() -> None:
+    kind = Kind("m", Sampling(max_tokens=1), dict, Price(input=3e6, output=0))
+    latin, chinese = (Question("q", Prompt("", words, {}), {}) for words in ("a" * 300, "\u8bdd" * 300))
+    assert kind.most(latin, batch=False) == pytest.approx(300)
+    assert kind.most(chinese, batch=False) == pytest.approx(900)  # 300 tokens

@@ -493,6 +493,15 @@ def test_near_messages_share_a_group_and_a_side() -> None:
     assert {split_of(row, 0.5, seed) for seed in range(40) for row in rows[:1]} == {"train", "validation"}
 
 
+def test_rows_that_came_in_one_group_stay_together_when_one_of_them_is_near_another() -> None:
+    texts = ["Old friends forgive late replies", "Doors open for the patient", "Old friends forgive replies"]
+    given = ["g", "g", None]
+    rows = grouped([Pair(SEEN, text, id=f"r{n}", group=given[n]) for n, text in enumerate(texts)])
+    assert [row.group for row in rows] == ["g", "g", "g"]
+    rows = grouped([Pair(SEEN, texts[n], id=f"r{n}", group=given[n]) for n in (2, 0, 1)])
+    assert [row.group for row in rows] == ["r2", "r2", "r2"]
+
+
 def test_no_two_near_messages_lie_on_both_sides() -> None:
     dice = random.Random(0)
     words = [one.positive for one in OURS]
@@ -570,6 +579,20 @@ def test_filter_pairs_writes_what_stays_and_why_the_others_do_not(
     assert "persona in the texts" in capsys.readouterr().out
     assert (tmp_path / "out" / "funnel.png").read_bytes()[:4] == b"\x89PNG"
     assert "![What is left after each step](funnel.png)" in (tmp_path / "out" / "card.md").read_text()
+
+
+def test_filter_pairs_leaves_the_folder_of_other_pairs_alone(tmp_path: Path) -> None:
+    for name, some in (("one", OURS[:8]), ("other", OURS[8:12])):
+        lines = [json.dumps({"anchor": one.anchor, "positive": one.positive}) for one in some]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    one, out = str(tmp_path / "one.jsonl"), tmp_path / "out"
+    filter_pairs(one, out, validation_share=0.4)
+    assert sorted(path.name for path in (out / "splits").iterdir()) == ["train.jsonl", "validation.jsonl"]
+    with pytest.raises(RefusedRequest, match=r"holds other pairs, filtered: pairs was .*one.jsonl"):
+        filter_pairs(str(tmp_path / "other.jsonl"), out)
+    filter_pairs(one, out, filters={"stated": None})  # other filters on the same pairs
+    assert len(read_pairs(out / "pairs.jsonl")) == 8
+    assert list((out / "splits").iterdir()) == []  # nothing is left of the first run's splits
 
 
 def test_filter_pairs_refuses_all_at_once(tmp_path: Path) -> None:

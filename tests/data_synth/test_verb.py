@@ -376,6 +376,21 @@ def test_the_budget_is_for_the_checks_too(server: ChatServer, tmp_path: Path) ->
     assert found["pairs"] == 6  # a pair that nobody judged stays
 
 
+def test_the_model_that_judges_is_paid_at_its_own_price(server: ChatServer, tmp_path: Path) -> None:
+    server.answers = lambda words: (
+        dict.fromkeys((*ASKED, "why"), True) if "\nMessage: " in words else pair_for(words)
+    )
+    table = tmp_path / "prices.yaml"
+    table.write_text("org/m: {input: 1, output: 1}\njudge/m: {input: 1000, output: 2000}\n")
+    options = {"count": 6, "prices": table, "max_tokens": 200, "judge": True, "judge_model": "judge/m"}
+    found = run(server, tmp_path / "out", **options, budget=1.5)
+    assert 0 < found["checks"]["judge"]["unanswered"] < 6  # each answer may cost about $1
+    assert 0.1 < found["checks"]["judge"]["dollars"] <= found["spent"]["dollars"] <= 1.5
+    table.write_text("org/m: {input: 1, output: 1}\n")
+    with pytest.raises(RefusedRequest, match=r"there is no price of 'judge/m': add it to .*prices.yaml"):
+        run(server, tmp_path / "other", **options, budget=1.5)
+
+
 def test_a_budget_needs_a_price(server: ChatServer, tmp_path: Path) -> None:
     with pytest.raises(
         RefusedRequest, match=r"budget is \$5, and there is no price of 'org/m': give --prices TABLE"

@@ -325,9 +325,7 @@ def test_other_folders_and_names(embedder, tmp_path, tiny):
         RefusedRequest, match=rf"holds no embedder\.json: it is the folder of a fit, .*{run}/em"
     ):
         push(run, "ann/mine")
-    with pytest.raises(
-        RefusedRequest, match=r"push takes an embedder folder \(with embedder\.json\), what"
-    ):
+    with pytest.raises(RefusedRequest, match=r"push takes an embedder folder \(with embedder\.json\), what"):
         push(Path(tiny()), "ann/mine")
     with pytest.raises(RefusedRequest, match="does not exist"):
         push(tmp_path / "nothing", "ann/mine")

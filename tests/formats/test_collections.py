@@ -126,6 +126,22 @@ def test_every_problem_in_one_message(tmp_path: Path) -> None:
     assert "17 problems" in message
 
 
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        ({"_id": "d1", "text": "cut \ud83d"}, "text"),
+        ({"_id": "d\udc00", "text": "x"}, "_id"),
+        ({"_id": "d1", "text": "x", "groups": {"topic": "\ud83d"}}, "groups"),
+        ({"_id": "d1", "video": "caf\udce9.mp4"}, "video"),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_refused(tmp_path: Path, row: dict[str, object], name: str) -> None:
+    corpus = lines({"_id": "d0", "text": "\U0001f600", "groups": {"é": "ü"}}, row)
+    message = refusal(make(tmp_path, corpus=corpus, queries=QUERIES, test=HEADER))
+    assert f"corpus.jsonl:2: {name} holds half of a surrogate pair ('\\ud" in message
+    assert "1 problem\n" in message
+
+
 @pytest.mark.parametrize("name", ["stars", "video_id", "context", "source", "metadata", "id"])
 def test_other_fields_are_ignored(tmp_path: Path, name: str) -> None:
     corpus = lines({"_id": "d1", "text": "x", name: "anything"})

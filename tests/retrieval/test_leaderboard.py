@@ -85,6 +85,16 @@ def test_what_is_written_and_printed(board: Path, tmp_path: Path, capsys: pytest
     assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "b/leaderboard.json").read_text())
 
 
+def test_evaluations_of_one_name_in_folders_of_one_name_are_all_there(board: Path, tmp_path: Path) -> None:
+    for name in ("keywords", "flat"):
+        shutil.copytree(board / name, tmp_path / name / "e")
+    content = gather(tmp_path)
+    names = [row["name"] for row in content["benchmarks"][0]["forward"]["rows"]]
+    assert names == [f"keywords ({tmp_path / name / 'e'})" for name in ("keywords", "flat")]
+    leaderboard(tmp_path, out=tmp_path / "b")
+    assert (tmp_path / "b/leaderboard.tex").read_text().count("/e)") == 4  # two rows a direction
+
+
 def test_refused(board: Path, tmp_path: Path) -> None:
     with pytest.raises(RefusedRequest, match=r"no evaluation below .*looked for report.json"):
         leaderboard(tmp_path)

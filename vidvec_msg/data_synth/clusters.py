@@ -23,18 +23,24 @@ TRAIN, VALIDATION = "train", "validation"
 
 
 def grouped(pairs: Sequence[Pair], further: Iterable[NearPair] = ()) -> list[Pair]:
-    """Pairs with their group: the id of its first row, for rows that share one; others keep theirs.
+    """Pairs with their group: that of its first row (its id, if it has none), for rows that share one.
+
+    Rows that came with the same group stay together, whatever joins them.
 
     Args:
         pairs: with ids.
         further: neighbours by other means, such as vectors.
     """
     found = [*near_sets([stem_set(pair.positive) for pair in pairs], least=LIKENESS), *further]
-    leader = _leaders(len(pairs), found)
+    first: dict[str, int] = {}
+    given = [
+        NearPair(first.setdefault(pair.group, row), row, 1.0) for row, pair in enumerate(pairs) if pair.group
+    ]
+    leader = _leaders(len(pairs), [*found, *given])
     shared = {row for row, first in enumerate(leader) if first != row}
     shared |= {leader[row] for row in shared}
     return [
-        replace(pair, group=pairs[leader[row]].id) if row in shared else pair
+        replace(pair, group=pairs[leader[row]].group or pairs[leader[row]].id) if row in shared else pair
         for row, pair in enumerate(pairs)
     ]
 

@@ -14,7 +14,7 @@ from vidvec_msg.data_synth.prices import Price, price_of
 from vidvec_msg.data_synth.refining import Refining
 from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.formats.pairs import Pair, read_pairs
-from vidvec_msg.runs import require_new, write_json
+from vidvec_msg.runs import read_json, require_new, write_json
 
 SETTINGS = "filter.json"
 """Written first; its presence means that an interrupted run may go on."""
@@ -80,7 +80,7 @@ def filter_pairs(
         problems.add(str(refusal).replace("\n", "\n  "))
     problems.refuse_if_any()
     rows = [_with_id_and_persona(pair, number, persona_column) for number, pair in enumerate(rows, start=1)]
-    require_new(out, option="--out", resumable=SETTINGS)
+    _refuse_other_pairs(out, {"pairs": pairs, "columns": columns or {}})
     write_json(out / SETTINGS, {"pairs": pairs, "columns": columns or {}, "filters": filters or {}})
     refined = refining.run(rows, out / "replies", asker, price)
     about = {
@@ -91,6 +91,18 @@ def filter_pairs(
     }
     refined.write(out, about, refining)
     return out
+
+
+def _refuse_other_pairs(out: Path, given: Mapping[str, Any]) -> None:
+    """A folder is new, or holds these pairs filtered before: other filters may be tried on them."""
+    require_new(out, option="--out", resumable=SETTINGS)
+    if not (out / SETTINGS).exists():
+        return
+    found = read_json(out / SETTINGS, what="filtering", made_by="vidvec-msg filter-pairs")
+    different = [name for name in given if found.get(name) != given[name]]
+    if different:
+        told = "; ".join(f"{name} was {found.get(name)!r} and is {given[name]!r}" for name in different)
+        raise RefusedRequest(f"--out {out} holds other pairs, filtered: {told}. Give another folder.")
 
 
 def _with_id_and_persona(pair: Pair, number: int, column: str) -> Pair:

@@ -69,8 +69,9 @@ class Kind:
         """Dollars that the question's answer can cost at most; 0 without a price."""
         if self.price is None:
             return 0.0
-        characters = len(question.prompt.system) + len(question.prompt.user)
-        return self.price.most(characters, self.sampling.max_tokens, batch=batch)
+        # bytes, of which English has one a character: a token of other scripts holds one or two characters
+        size = len(question.prompt.system.encode()) + len(question.prompt.user.encode())
+        return self.price.most(size, self.sampling.max_tokens, batch=batch)
 
 
 @dataclass(slots=True)

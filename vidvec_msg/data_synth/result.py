@@ -61,6 +61,8 @@ def write_result(
         ]
     for name in (PAIRS, Path(PAIRS).with_suffix(".parquet").name):
         write_pairs(out / name, rows)
+    for old in (out / "splits").glob("*.jsonl"):
+        old.unlink()  # of an earlier run here, with other pairs
     if validation_share:
         for split in sorted({row.provenance["split"] for row in rows}):
             some = [row for row in rows if row.provenance["split"] == split]

@@ -22,10 +22,18 @@ from vidvec_msg.data_synth.licences import licence_of
 from vidvec_msg.data_synth.llm import ChatEndpoint
 from vidvec_msg.data_synth.patience import PatientRequests
 from vidvec_msg.data_synth.personas import NEAR, Sample, sample_personas
+from vidvec_msg.data_synth.prices import Price, price_of
 from vidvec_msg.data_synth.questions import Kind, Outcome
 from vidvec_msg.data_synth.refining import Refining
 from vidvec_msg.data_synth.replies import ReplyStore, read_records
-from vidvec_msg.data_synth.request import Mode, StructuredOption, begin, check_request, settings_of
+from vidvec_msg.data_synth.request import (
+    Checked,
+    Mode,
+    StructuredOption,
+    begin,
+    check_request,
+    settings_of,
+)
 from vidvec_msg.data_synth.synthesis import Synthesis, pair_of, read_pair
 from vidvec_msg.errors import Problems, RefusedRequest, TooManyFailures
 from vidvec_msg.formats.pairs import Pair
@@ -141,6 +149,7 @@ def synth(
     )  # fmt: skip
     refining = Refining(filters, embedder, judge, round_trip, judge_model or model, validation_share, seed)
     refining.check(problems)
+    judging_price = _judging_price(checked, refining, prices, budget, problems)
     connection = _connection(endpoint, model, key_env, timeout, problems)
     problems.refuse_if_any()
     if checked is None or connection is None:  # one of the problems, which were just refused
@@ -168,7 +177,7 @@ def synth(
     outcome = _asked(out, settings, asker, synthesis, kind)
 
     failed, unasked = _without_answer(out, synthesis, kind)
-    refined = refining.run(_pairs(out, synthesis, kind), out / REPLIES, asker, checked.price)
+    refined = refining.run(_pairs(out, synthesis, kind), out / REPLIES, asker, judging_price)
     licence, note = licence_of(personas, personas_licence)
     about = {
         "made_by": "vidvec-msg synth",
@@ -202,6 +211,18 @@ def _connection(
     except ValueError:  # an empty model, which is noted already
         pass
     return None
+
+
+def _judging_price(
+    checked: Checked | None, refining: Refining, prices: Path | None, budget: float | None, problems: Problems
+) -> Price | None:
+    """What the model that judges costs, which may be another one than that which writes."""
+    if checked is None:
+        return None  # a table that cannot be read is one of the problems
+    price = price_of(refining.model, prices)
+    if budget is not None and price is None and (refining.judge or refining.round_trip):
+        problems.add(f"budget is ${budget:g}, and there is no price of {refining.model!r}: add it to {prices}")
+    return price
 
 
 def _asked(

@@ -332,9 +332,7 @@ def _split_options(spec: str) -> tuple[str, dict[str, str]]:
     return name, options
 
 
-def _check_options(
-    signed: Maker, options: Mapping[str, Any], *, spec: str, what: str = "embedder"
-) -> None:
+def _check_options(signed: Maker, options: Mapping[str, Any], *, spec: str, what: str = "embedder") -> None:
     """Refuses options that the signature does not name, all of them in one message."""
     parameters = inspect.signature(signed).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):

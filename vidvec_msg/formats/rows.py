@@ -8,6 +8,8 @@
   corpora have some) is loaded, and the embedder records it as failed.
 - Paths are relative to the folder. ``start`` and ``end`` are seconds; ``groups`` maps names to values.
 - ``transcript_info`` and ``ocr_info`` say where a recognised text comes from; they are not read into items.
+- Half of a surrogate pair (``\\ud83d`` alone, left where a text was cut inside an emoji) is refused:
+  JSON can hold it, and neither UTF-8, Parquet nor a tokenizer can.
 - Other fields (BEIR's ``metadata``, for instance) are ignored, except one that looks like a slip of the
   pen for a known one, such as ``texts``.
 """
@@ -69,6 +71,7 @@ def checked_item(row: object, where: str, root: Path, problems: Problems) -> Ite
         _check_string(row, name, where, problems)
     _check_segment(row, where, problems)
     _check_groups(row, where, problems)
+    _check_letters(row, where, problems)
     if len(problems.found) == before and all(row.get(name) is None for name in (*_TEXTS, *_FILES)):
         identity = str(row["_id"])
         problems.add(f"{where}: row {identity!r} has no content; give one of {', '.join((*_TEXTS, *_FILES))}")
@@ -157,3 +160,20 @@ def _check_groups(row: Mapping[str, Any], where: str, problems: Problems) -> Non
         return
     if not isinstance(value, dict) or any(isinstance(v, dict | list) for v in value.values()):
         problems.add(f'{where}: groups is {value!r}; it must be a flat map such as {{"topic": "education"}}')
+
+
+def _check_letters(row: Mapping[str, Any], where: str, problems: Problems) -> None:
+    """A lone surrogate would end a job hours later, where metadata is written."""
+    for name in ("_id", *_TEXTS, *_FILES, "groups"):
+        value = row.get(name)
+        if value is None or (isinstance(value, str) and value.isascii()):
+            continue
+        text = json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, dict) else str(value)
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            half = error.object[error.start]
+            problems.add(
+                f"{where}: {name} holds half of a surrogate pair ({half!a}), which cannot be written as "
+                "UTF-8; take it out, or write the whole character"
+            )

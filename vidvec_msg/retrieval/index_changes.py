@@ -30,6 +30,7 @@ from vidvec_msg.retrieval.index_folder import (
     segments_of,
 )
 from vidvec_msg.retrieval.index_items import ItemTable, Mask, live_positions
+from vidvec_msg.retrieval.writing import save_matrix
 from vidvec_msg.runs import only_writer, software_versions, write_json
 
 log = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ def write_deleted(folder: Path, manifest: Mapping[str, Any], live: Mask) -> dict
     content: dict[str, Any] = {"count": int(live.sum()), "deleted": None}
     if len(positions):
         name = of_generation(DELETED, manifest["generation"] + 1)
-        np.save(folder / name, positions, allow_pickle=False)
+        save_matrix(folder / name, positions)
         content["deleted"] = {"file": name, "count": len(positions)}
         return {**manifest, **content, **joined(manifest, described(folder, [name]))}
     return {**manifest, **content}

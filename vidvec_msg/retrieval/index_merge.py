@@ -23,6 +23,7 @@ from vidvec_msg.retrieval.index_folder import (
     segments_of,
 )
 from vidvec_msg.retrieval.index_items import ItemTable, Mask
+from vidvec_msg.retrieval.writing import save_matrix
 from vidvec_msg.runs import require_new, software_versions, write_json
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ def index_merge(indexes: list[Path], out: Path, *, existing: Collision = "refuse
         names = [name for entry in entries for name in entry.files]
         deleted = np.flatnonzero(~np.concatenate(live))
         if len(deleted):
-            np.save(staged / DELETED, deleted.astype(np.int64), allow_pickle=False)
+            save_matrix(staged / DELETED, deleted.astype(np.int64))
             names.append(DELETED)
         first = manifests[0]
         merged: dict[str, Any] = {

@@ -201,11 +201,12 @@ def _direction(
 
 
 def _names(group: Sequence[Found]) -> list[str]:
-    """Names of embedders; with the evaluation's folder where two embedders share one."""
+    """Names of embedders, each once; with the evaluation's folder where two embedders share one."""
     own = [str(one.report["model"]["name"]) for one in group]
+    short = [f"{name} ({one.folder.name})" for name, one in zip(own, group, strict=True)]
     return [
-        name if own.count(name) == 1 else f"{name} ({one.folder.name})"
-        for name, one in zip(own, group, strict=True)
+        name if own.count(name) == 1 else place if short.count(place) == 1 else f"{name} ({one.folder})"
+        for name, place, one in zip(own, short, group, strict=True)
     ]
 
 

@@ -119,7 +119,12 @@ def _cluster() -> Iterator[Any]:
         yield ray
         return
     try:
-        ray.init(include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
+        ray.init(
+            address=address or "local",  # else it waits for minutes for a cluster that was killed here once
+            include_dashboard=False,
+            logging_level=logging.ERROR,
+            log_to_driver=False,
+        )
     except ConnectionError as error:
         raise RefusedRequest(f"no Ray cluster answers at RAY_ADDRESS={address}: {error}") from error
     try:

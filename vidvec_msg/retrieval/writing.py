@@ -128,6 +128,12 @@ def write_matrix(stream: BinaryIO, matrix: npt.NDArray[Any]) -> None:
     stream.write(np.ascontiguousarray(matrix).data)
 
 
+def save_matrix(path: Path, matrix: npt.NDArray[Any]) -> None:
+    """:func:`write_matrix` to a file of its own; OSError where the disk is full."""
+    with path.open("wb") as stream:
+        write_matrix(stream, matrix)
+
+
 def shard_name(number: int) -> str:
     """Of a shard's files, without their endings; the first number is 0."""
     return f"shard-{number:05d}"

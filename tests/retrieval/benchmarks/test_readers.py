@@ -143,13 +143,16 @@ def test_drivelhub_pairs_of_one_meaning_count_both_ways(tmp_path):
     }  # fmt: skip
 
 
-def test_drivelhub_without_judged_pairs_says_what_that_costs(tmp_path, capsys):
+def test_drivelhub_without_judged_pairs_says_what_that_costs(tmp_path, capsys, monkeypatch):
     source = tmp_path / "drivelhub"
     source.mkdir()
     MAKE["drivelhub"](source)
+    assert DRIVELHUB.read(source, "test").complete
     (source / "relevance.csv").unlink()
+    monkeypatch.setitem(BENCHMARKS, "drivelhub", replace(DRIVELHUB, parts={"test": {"clips": 4, "texts": 4}}))
     collection = imported("drivelhub", tmp_path)
     assert all(len(clips) == 1 for clips in collection.qrels["test"].values())
+    assert published_for(collection.root) == ()  # although clips and texts are as many as published
     assert "the numbers are not comparable with it" in capsys.readouterr().out
 
 

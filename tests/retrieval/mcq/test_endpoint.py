@@ -155,3 +155,9 @@ def test_no_address_and_no_key_is_refused(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(RefusedRequest, match="OPENAI_API_KEY holds none"):
         load_answerer("endpoint:gpt")
+
+
+def test_a_key_that_an_answer_repeats_is_not_kept():
+    with chat_server(lambda body: f"Your key is {KEY}") as running:
+        answers, _ = asked(answerer(running), question("q", clip=clip()))
+    assert answers["q"].raw == "Your key is <OPENAI_API_KEY>"

@@ -137,7 +137,7 @@ class ChatEndpoint(Connection):
             words = answer["choices"][0]["message"]["content"]
         except (KeyError, IndexError, TypeError):
             raise Mishap(self.clean(f"an answer without a message: {answer}")) from None
-        return str(words or "")
+        return self.without_key(str(words or ""))  # answers are kept
 
 
 def read_answer(answer: Any, count: int) -> Reply:

@@ -40,6 +40,7 @@ def _add_judged_pairs(found: Material, folder: Path) -> None:
     """Two samples that mean the same: each one's narrative is right for the other's clip."""
     path = optional(folder, *table_names("relevance"))
     if path is None:
+        found.complete = False
         found.remarks.append(
             "no relevance.csv: every narrative has its own clip alone, and Table 2 was made with further "
             "judged pairs; the numbers are not comparable with it"

@@ -23,6 +23,7 @@ class Material:
         questions: multiple-choice questions that the benchmark brings, as rows of ``questions.jsonl``.
         sizes: what else is counted, to be compared with what is published.
         remarks: what a user of the numbers has to know.
+        complete: whether all is there that published numbers were made with.
     """
 
     clips: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -32,6 +33,7 @@ class Material:
     questions: list[dict[str, Any]] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
+    complete: bool = True
 
     def add_clip(self, name: str, *files: str, **fields: Any) -> None:
         """A clip; fields that are None or empty are left out.

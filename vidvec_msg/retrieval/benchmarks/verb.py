@@ -208,7 +208,7 @@ def _account(
         "licence": benchmark.licence,
         "layout_published": benchmark.layout_published,
         "sizes": sizes,
-        "as_published": not lost and all(
+        "as_published": material.complete and not lost and all(
             one["published"] in (None, one["found"]) for one in sizes.values()
         ),
         "clips_missing": len(lost),
