@@ -102,6 +102,16 @@ def test_missing_parts(folder):
         VectorsFolder.open(folder)
 
 
+@pytest.mark.parametrize("name", ["../other/shard-00000.npy", "parts/../../shard-00000.npy", "/tmp/x.npy"])
+def test_files_outside_the_folder_are_refused(folder, name):
+    """A slice comes from another machine, and joining links its shards."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["shards"][0]["file"] = name
+    change(folder, shards=manifest["shards"])
+    with pytest.raises(RefusedRequest, match=rf"manifest.json names '{name}'; shards lie in the folder"):
+        VectorsFolder.open(folder)
+
+
 def test_a_shard_is_never_unpickled(folder):
     path = folder / "shard-00000.npy"
     np.save(path, np.array([[object(), 1], [2, 3]], dtype=object), allow_pickle=True)

@@ -33,13 +33,16 @@ from index_histories import (
 
 from vidvec_msg.cli import main
 from vidvec_msg.embedders.contract import EmbedderCard, Vectors
-from vidvec_msg.errors import RefusedRequest, TooManyFailures
+from vidvec_msg.errors import JobFailed, RefusedRequest, TooManyFailures
+from vidvec_msg.retrieval import disk_space
 from vidvec_msg.retrieval import index_add as adding
+from vidvec_msg.retrieval import index_changes as changes
 from vidvec_msg.retrieval.index_add import add_vectors, index_add
 from vidvec_msg.retrieval.index_build import build_index
 from vidvec_msg.retrieval.index_changes import changing
 from vidvec_msg.retrieval.index_compact import index_compact
 from vidvec_msg.retrieval.index_delete import delete_items, index_delete
+from vidvec_msg.retrieval.index_merge import index_merge
 from vidvec_msg.retrieval.vector_index import VectorIndex
 
 HIDDEN = {".writer.lock"}
@@ -359,9 +362,11 @@ def test_a_failure_on_the_way_changes_nothing_and_is_swept(
 
     with monkeypatch.context() as patched:
         patched.setattr(adding, "write_items", full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(
+            JobFailed, match=r"index .*index: No space left on device while .* It is as it was\."
+        ):
             carry_out(index.parent, state, 1)
-    assert "index.g2.faiss" in names_in(index)
+    assert names_in(index) == {"index.faiss", "ids.parquet", "index.json"}
     holds(index, state)
     state = carry_out(index.parent, state, 2)
     assert names_in(index) == {"index.faiss", "ids.parquet", "index.json", "deleted.g2.npy"}
@@ -372,13 +377,37 @@ def test_what_the_disk_has_no_room_for_is_refused(
     made: tuple[Path, State], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index, state = made
-    monkeypatch.setattr(adding, "free_bytes", lambda path: 100)
+    monkeypatch.setattr(disk_space, "free_bytes", lambda path: 100)
     expected = (
         r"index .*: 4 more vectors need about 5.. bytes, and the disk has 100 bytes free; make room first"
     )
     with pytest.raises(RefusedRequest, match=expected):
         carry_out(index.parent, state, 0)
     holds(index, state)
+    delete_items(index, ["d0"])
+    with pytest.raises(
+        RefusedRequest, match=r"index: \d+ vectors, written anew beside the old ones, need about"
+    ):
+        index_compact(index)
+    with pytest.raises(RefusedRequest, match=r"--out .*m: the copies of 2 indexes need about"):
+        index_merge([index, build_index(vectors_folder(index.parent / "w", signs(2), ["x", "y"]), index.parent / "o")],
+                    index.parent / "m")  # fmt: skip
+
+
+def test_new_files_are_on_the_disk_before_the_manifest_names_them(
+    made: tuple[Path, State], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, state = made
+    plain, synced = changes.write_json, set[str]()
+    monkeypatch.setattr(changes, "_sync", lambda path: synced.add(path.name))
+
+    def write(path: Path, content: dict[str, Any]) -> None:
+        assert {"index.g2.faiss", "ids.g2.parquet"} <= synced
+        plain(path, content)
+
+    monkeypatch.setattr(changes, "write_json", write)
+    carry_out(index.parent, state, 1)
+    assert synced
 
 
 def test_unknown_ids_are_named_and_nothing_is_deleted(
@@ -389,7 +418,7 @@ def test_unknown_ids_are_named_and_nothing_is_deleted(
     with pytest.raises(RefusedRequest, match=expected):
         index_delete(index, ids=["d1", "x", "D1"])
     holds(index, state)
-    (tmp_path / "gone.txt").write_text("d1\n\nx\nd2\nd1\n")
+    (tmp_path / "gone.txt").write_bytes(b"\xef\xbb\xbfd1\r\n\nx\nd2\nd1\n")
     with caplog.at_level("INFO"):
         index_delete(index, ids_file=tmp_path / "gone.txt", missing="skip")
     assert "1 of 3 ids are not in the index" in caplog.messages
@@ -398,6 +427,14 @@ def test_unknown_ids_are_named_and_nothing_is_deleted(
     before = (index / "index.json").read_bytes()
     index_delete(index, ids=["d1"], missing="skip")
     assert (index / "index.json").read_bytes() == before
+
+
+def test_a_file_of_ids_has_an_id_a_line_whatever_its_letters(tmp_path: Path) -> None:
+    names = ["a\u2028b", "a", "b", "c\x85d"]
+    index = build_index(vectors_folder(tmp_path / "v", signs(4), names), tmp_path / "i")
+    (tmp_path / "gone.txt").write_text("a\u2028b\nc\x85d\n", encoding="utf-8")
+    index_delete(index, ids_file=tmp_path / "gone.txt")
+    assert sorted(VectorIndex.open(index).search(signs(1), 4)[1][0]) == ["a", "b"]
 
 
 @pytest.mark.parametrize(

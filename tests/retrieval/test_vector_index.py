@@ -235,6 +235,10 @@ def edited(index: Path, **changes: Any) -> Path:
         ({"format": "x"}, "is of format x; this version"),
         ({"engine": "milvus"}, "is kept by milvus, not in FAISS files"),
         ({"segments": ..., "card": ...}, r"index\.json lacks card, segments\. Make the index again"),
+        (
+            {"deleted": {"file": "../v/deleted.npy", "count": 1}},
+            r"names '\.\./v/deleted\.npy'; the files of an index lie in its folder",
+        ),
         ({"count": 48}, r"its files hold 49 items that are not deleted and index\.json says 48"),
         ({"deleted": {"file": "deleted.g3.npy", "count": 2}}, "does not hold 2 different positions below 50"),
     ],
@@ -281,6 +285,23 @@ def test_threads_share_an_index(made: Path) -> None:
         assert list(threads.map(ask, jobs)) == alone
 
 
+def test_metadata_of_results_needs_no_search_for_their_ids(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten million ids are sorted in six seconds, which a single question must not wait for."""
+    opened = VectorIndex.open(copied)
+    _, names = opened.search(signs(3), 7)
+    with monkeypatch.context() as patched:
+        patched.setattr(ItemTable, "candidates", lambda *_: pytest.fail("looked for"))
+        rows = opened.metadata_of([name for row in names for name in row])
+    assert [row["id"] for row in rows] == [name for row in names for name in row]
+    assert opened.metadata("d7")["id"] == "d7"  # whether it was found or not
+    monkeypatch.setattr(opening, "_REMEMBERED", 20)
+    again = VectorIndex.open(copied)
+    again.search(signs(3), 7)
+    assert [again.metadata(name) for name in names[0]] == rows[:7]
+
+
 @pytest.mark.parametrize("kept_rows", [0, 5, 10_000])
 def test_metadata_of_any_row_group_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_rows: int
@@ -301,6 +322,19 @@ def test_metadata_of_any_row_group_is_found(
         rows = written.rows(positions)
         assert [row["text"] for row in rows] == [f"text of {expected[place]}" for place in positions]
         assert written.rows(positions, ["id"]) == [{"id": expected[place]} for place in positions]
+
+
+@pytest.mark.parametrize(("largest", "groups"), [(20, 1), (19, 7)])
+def test_large_row_groups_of_another_tool_are_divided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int, groups: int
+) -> None:
+    monkeypatch.setattr(index_items, "_LARGEST_KEPT", largest)
+    monkeypatch.setattr(index_items, "ROW_GROUP", 3)
+    index = build_index(vectors_folder(tmp_path / "v", signs(20), numbered(20)), tmp_path / "i")
+    written = pq.ParquetFile(index / "ids.parquet")
+    assert written.metadata.num_row_groups == groups
+    assert written.read()["id"].to_pylist() == numbered(20)
+    assert VectorIndex.open(index).metadata("d7")["text"] == "text of d7"
 
 
 @settings(max_examples=40, deadline=None)

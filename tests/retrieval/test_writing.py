@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from vidvec_msg.errors import Failure, JobFailed
 from vidvec_msg.formats.items import Item
+from vidvec_msg.retrieval import writing as unfinished
 from vidvec_msg.retrieval.writing import VectorsWriter, write_matrix, writing
 
 TESTS = Path(__file__).parent.parent
@@ -106,6 +107,13 @@ def test_metadata_is_written_by_the_shard(tmp_path: Path) -> None:
     file = pq.ParquetFile(tmp_path / "v" / "ids.parquet")
     assert [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)] == [4, 5, 2]
     assert file.read()["id"].to_pylist() == [f"d{n}" for n in range(COUNT) if n not in FAILED]
+
+
+def test_a_look_up_need_not_decode_a_whole_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unfinished, "ROW_GROUP", 3)
+    in_order(tmp_path / "v")
+    file = pq.ParquetFile(tmp_path / "v" / "ids.parquet")
+    assert [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)] == [3, 1, 3, 2, 2]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

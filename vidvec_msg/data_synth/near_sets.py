@@ -1,20 +1,25 @@
-"""Short texts that share most of their words, found exactly: a join by prefixes, not by chance.
+"""Short texts that share most of their words, found exactly and not by chance.
 
 MinHash misses pairs, one in three at a likeness of 0.5; a split that keeps paraphrases on one side cannot.
-Two sets of likeness t share a word among the rarest few of each (Bayardo et al., "Scaling up all pairs
-similarity search", 2007), so that sets are compared with those of the same rare words alone. Long texts are
+What two sets share is counted for all pairs at once, by sparse products of sets and words. Where sets hold
+words that nearly all of them have, only those pairs are counted that share one of their rarest words, as two
+sets of the likeness must (Bayardo et al., "Scaling up all pairs similarity search", 2007). Long texts are
 :mod:`vidvec_msg.retrieval.near_texts`' matter: their sets are large.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
 
 from vidvec_msg.retrieval.near_texts import NearPair
 
-_CROWD = 300  # sets that have a word among their rarest; later ones are compared with the first so many
+_CELLS = 1 << 20  # shared words counted at once
+_DIRECT = 20  # a pair that is looked up costs so many that are counted
 
 
 def near_sets(sets: Sequence[frozenset[str]], *, least: float) -> list[NearPair]:
@@ -33,16 +38,8 @@ def near_sets(sets: Sequence[frozenset[str]], *, least: float) -> list[NearPair]
         for row, words in enumerate(sets)
         if words and first.setdefault(words, row) != row
     ]
-    counts = Counter(word for words in first for word in words)
-    holders: dict[str, list[int]] = defaultdict(list)  # of a word among the rarest of a set
-    for words, row in first.items():
-        rarest = _rarest(words, counts, least)
-        compared: set[int] = set()
-        for word in rarest:
-            compared.update(holders[word])
-            if len(holders[word]) < _CROWD:
-                holders[word].append(row)
-        found += _near(words, row, compared, sets, least)
+    rows = list(first.values())
+    found += [NearPair(rows[one], rows[other], like) for one, other, like in _near(list(first), least)]
     return sorted(found)
 
 
@@ -53,11 +50,41 @@ def _rarest(words: frozenset[str], counts: Counter[str], least: float) -> list[s
     return sorted(words, key=lambda word: (counts[word], word))[:prefix]
 
 
-def _near(
-    words: frozenset[str], row: int, compared: set[int], sets: Sequence[frozenset[str]], least: float
-) -> Iterator[NearPair]:
-    for other in compared:
-        shared = len(words & sets[other])
-        likeness = shared / (len(words) + len(sets[other]) - shared)
-        if likeness >= least - 1e-9:
-            yield NearPair(other, row, likeness)
+def _near(sets: Sequence[frozenset[str]], least: float) -> Iterator[tuple[int, int, float]]:
+    """Positions of two different sets, the earlier one first, and their likeness."""
+    if len(sets) < 2:
+        return
+    counts = Counter(word for words in sets for word in words)
+    column = {word: place for place, word in enumerate(counts)}
+    whole = _incidence(sets, column)
+    rare = _incidence([_rarest(words, counts, least) for words in sets], column)
+    looked_up = _work(whole) > _DIRECT * _work(rare)
+    table = rare if looked_up else whole
+    sizes = np.array([len(words) for words in sets])
+    block = max(1, int(_CELLS * len(sets) / _work(table)))
+    for start in range(0, len(sets), block):
+        end = min(start + block, len(sets))
+        shared = (table[start:end] @ table[:end].T).tocoo()
+        later = shared.row + start > shared.col
+        others, ones, count = shared.row[later] + start, shared.col[later], shared.data[later]
+        if looked_up:
+            count = np.asarray(whole[ones].multiply(whole[others]).sum(axis=1)).ravel()
+        likeness = count / (sizes[ones] + sizes[others] - count)
+        near = likeness >= least - 1e-9
+        yield from zip(ones[near].tolist(), others[near].tolist(), likeness[near].tolist(), strict=True)
+
+
+def _incidence(sets: Sequence[Iterable[str]], column: dict[str, int]) -> Any:
+    """Which set holds which word: int32 (sets, words), sparse by rows."""
+    from scipy.sparse import csr_array  # type: ignore[import-untyped]  # scipy ships no types
+
+    columns = [[column[word] for word in words] for words in sets]
+    ends = np.cumsum([0, *map(len, columns)])
+    flat = np.array([place for some in columns for place in some], np.int64)
+    return csr_array((np.ones(len(flat), np.int32), flat, ends), shape=(len(sets), len(column)))
+
+
+def _work(table: Any) -> int:
+    """Additions that the product of a table with itself takes."""
+    holders = np.bincount(table.indices, minlength=1).astype(np.int64)
+    return max(1, int((holders**2).sum()))

@@ -24,6 +24,7 @@ from vidvec_msg.runs import file_digest, read_json
 MANIFEST = "manifest.json"
 IDS = "ids.parquet"
 FAILURES = "failures.jsonl"
+ROW_GROUP = 4096  # rows of a row group in ids.parquet: looking one item up decodes so many
 
 _MADE_BY = "vidvec-msg embed"
 
@@ -61,8 +62,8 @@ class VectorsFolder:
         and ids when they are asked for.
 
         Raises:
-            RefusedRequest: no manifest (interrupted), a manifest that lacks something, a missing shard, or
-                counts that differ.
+            RefusedRequest: no manifest (interrupted), a manifest that lacks something or names files outside
+                the folder, a missing shard, or counts that differ.
         """
         path = Path(path)
         manifest = read_json(path / MANIFEST, what="vectors folder", made_by=_MADE_BY)
@@ -75,6 +76,11 @@ class VectorsFolder:
             raise RefusedRequest(
                 f"vectors folder {path}: {IDS} holds {ids} ids, the shards {rows} rows, and "
                 f"{MANIFEST} says {manifest['count']}; make it again with `{_MADE_BY}`"
+            )
+        if outside := [shard.file for shard in folder.files if not _is_inside(shard.file)]:
+            raise RefusedRequest(
+                f"vectors folder {path}: {MANIFEST} names {', '.join(map(repr, outside))}; shards lie in the "
+                "folder, under names that start from it"
             )
         if missing := [shard.file for shard in folder.files if not (path / shard.file).is_file()]:
             raise RefusedRequest(
@@ -203,6 +209,11 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
 
     with pq.ParquetFile(path) as file:
         return file.read(columns=columns)
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a manifest, which may come from elsewhere, names a file of its own folder."""
+    return not Path(name).is_absolute() and ".." not in Path(name).parts
 
 
 def _count_ids(path: Path) -> int:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.errors import JobFailed, RefusedRequest
 
 METADATA_BYTES = 200  # an item in ids.parquet and in the records of unfinished work, texts cut at 200 letters
 
@@ -39,6 +41,46 @@ def refuse_without_room(out: Path, request: Mapping[str, Any]) -> None:
         f"--out {out}: {count:,} vectors of {dim} dimensions in {dtype} need about {in_words(needed)}{more}, "
         f"and the disk has {in_words(free)} free; {advice}."
     )
+
+
+def refuse_too_large(folder: Path, needed: int, what: str) -> None:
+    """Refuses what the disk has no room for.
+
+    Args:
+        folder: where it will be written.
+        needed: bytes.
+        what: the subject of the message: "index I: 3 more vectors".
+
+    Raises:
+        RefusedRequest: with what is needed and what is free.
+    """
+    if (free := free_bytes(folder)) < needed:
+        raise RefusedRequest(
+            f"{what} need about {in_words(needed)}, and the disk has {in_words(free)} free; make room first."
+        )
+
+
+@contextmanager
+def told_when_full(folder: Path, what: str, left: str) -> Iterator[None]:
+    """Says what to do when the disk fills up while an index is written, in spite of the estimate.
+
+    Args:
+        folder: where it is written.
+        what: "--out I".
+        left: what there is now, as a sentence.
+
+    Raises:
+        JobFailed: the disk was full, a quota used up, or a file as large as the system allows.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        raise JobFailed(
+            f"{what}: {error.strerror} while the index was written ({in_words(free_bytes(folder))} free). "
+            f"{left} Make room, then give the same command again."
+        ) from error
 
 
 def bytes_needed(count: int, dim: int, dtype: str, shard_size: int) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from vidvec_msg.embedders.contract import EmbedderCard, Role
 from vidvec_msg.errors import JobFailed, Problems, RefusedRequest
 from vidvec_msg.formats.vectors import IDS, VectorsFolder
-from vidvec_msg.retrieval.disk_space import free_bytes, in_words
+from vidvec_msg.retrieval.disk_space import refuse_too_large
 from vidvec_msg.retrieval.faiss_engine import add, set_parameters, words_of, write_index
 from vidvec_msg.retrieval.index_changes import (
     changing,
@@ -249,11 +249,7 @@ def _write_segment(
 def _refuse_without_room(index: Path, files: Sequence[Path], there: int, count: int) -> None:
     """Refuses an addition that the disk has no room for, judged by what the first segment takes."""
     needed = sum(path.stat().st_size for path in files) * count // max(there, 1)
-    if (free := free_bytes(index)) < needed:
-        raise RefusedRequest(
-            f"index {index}: {count:,} more vectors need about {in_words(needed)}, and the disk has "
-            f"{in_words(free)} free; make room first."
-        )
+    refuse_too_large(index, needed, f"index {index}: {count:,} more vectors")
 
 
 def _embedded(

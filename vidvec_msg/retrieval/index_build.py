@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -16,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from vidvec_msg.embedders.contract import EmbedderCard, Vectors
-from vidvec_msg.errors import JobFailed, RefusedRequest
+from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.vectors import IDS, VectorsFolder
-from vidvec_msg.retrieval.disk_space import free_bytes, in_words
+from vidvec_msg.retrieval.disk_space import in_words, told_when_full
 from vidvec_msg.retrieval.factories import Plan
 from vidvec_msg.retrieval.faiss_engine import (
     Lists,
@@ -47,6 +46,7 @@ from vidvec_msg.retrieval.index_folder import (
     is_complete,
     put_in_place,
 )
+from vidvec_msg.retrieval.index_items import copy_items
 from vidvec_msg.retrieval.index_request import Request, sample_size
 from vidvec_msg.retrieval.index_rescore import ExactVectors
 from vidvec_msg.retrieval.index_tuning import (
@@ -62,7 +62,7 @@ from vidvec_msg.retrieval.index_tuning import (
 )
 from vidvec_msg.retrieval.progress import progress
 from vidvec_msg.retrieval.unit_shards import shortened, unit_shards
-from vidvec_msg.runs import file_digest, only_writer, require_new, software_versions, write_json
+from vidvec_msg.runs import only_writer, require_new, software_versions, write_json
 
 __all__ = ["VECTORS", "build_index", "fill", "refuse_bad_build", "sample_size"]
 
@@ -112,10 +112,10 @@ def build_index(vectors: Path, out: Path, **options: Any) -> Path:
     estimate = request.estimate(plan, folder.count, folder.dim, max(shard.rows for shard in folder.files))
     refuse_without_room(out, estimate)
     tell_plan(plan, estimate)
-    with _only_build(out), put_in_place(out) as staged, _room(out):
+    left = "Nothing of the index was kept; the vectors are as they were."
+    with _only_build(out), put_in_place(out) as staged, told_when_full(out, f"--out {out}", left):
         made = _make(request, plan, folder, staged)
-        shutil.copyfile(vectors / IDS, staged / IDS)
-        checksums = {**made.checksums, IDS: file_digest(staged / IDS)}
+        checksums = {**made.checksums, IDS: copy_items(vectors / IDS, staged / IDS)}
         described = {
             **_described(request, plan, folder, card, made),
             "estimate": estimate.to_dict(),
@@ -359,18 +359,3 @@ def _only_build(out: Path) -> Iterator[None]:
             yield
         finally:
             shutil.rmtree(lock, ignore_errors=True)
-
-
-@contextmanager
-def _room(out: Path) -> Iterator[None]:
-    """Says what to do when the disk fills up on the way, in spite of the estimate."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise
-        raise JobFailed(
-            f"--out {out}: {error.strerror} while the index was written ({in_words(free_bytes(out))} free). "
-            "Nothing of the index was kept; the vectors are as they were. Make room, then give the same "
-            "command again."
-        ) from error

@@ -12,13 +12,14 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.retrieval.disk_space import told_when_full
 from vidvec_msg.retrieval.index_folder import (
     DELETED,
     MANIFEST,
@@ -121,7 +122,7 @@ def tell_state(folder: Path, manifest: Mapping[str, Any]) -> None:
 def changing(folder: Path, *, wait: float = 0) -> Iterator[dict[str, Any]]:
     """The manifest of an index that this process alone may change until the block ends.
 
-    What an interrupted change left is put in order first.
+    What an interrupted change left is put in order first, and what a failed one wrote is removed.
 
     Args:
         folder: the index folder.
@@ -129,11 +130,18 @@ def changing(folder: Path, *, wait: float = 0) -> Iterator[dict[str, Any]]:
 
     Raises:
         RefusedRequest: it is no index, or another process is changing it.
+        JobFailed: the disk was full on the way.
     """
     read_manifest(folder)  # before a lock file lies in a folder that is none
     with only_writer(folder, what=f"index {folder}", wait=wait, otherwise="or give --wait SECONDS"):
         settle(folder)
-        yield read_manifest(folder)
+        try:
+            with told_when_full(folder, f"index {folder}", "It is as it was."):
+                yield read_manifest(folder)
+        except BaseException:
+            with suppress(OSError, RefusedRequest):  # what went wrong says more than this could
+                settle(folder)
+            raise
 
 
 def commit(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -150,7 +158,10 @@ def commit(folder: Path, manifest: Mapping[str, Any]) -> None:
         "key": key,
         "versions": software_versions(),
     }
-    names = files_of(content)
+    names, before = files_of(content), files_of(read_manifest(folder))
+    for name in names:
+        if name not in before:  # the old files go: the new ones must be on the disk by then
+            _sync(folder / name)
     for kind in ("checksums", "sizes"):
         content[kind] = {name: content.get(kind, {})[name] for name in names if name in content.get(kind, {})}
     write_json(folder / MANIFEST, content)

@@ -16,11 +16,13 @@ from vidvec_msg.embedders.contract import Vectors
 from vidvec_msg.errors import Problems
 from vidvec_msg.formats.vectors import IDS, Shard, VectorsFolder
 from vidvec_msg.retrieval.cosine import Positions
+from vidvec_msg.retrieval.disk_space import refuse_too_large
 from vidvec_msg.retrieval.factories import Plan, plan_index
 from vidvec_msg.retrieval.faiss_engine import add, scores_of, set_parameters, write_index
 from vidvec_msg.retrieval.index_build import Watch, fill
 from vidvec_msg.retrieval.index_changes import changing, commit, joined, of_generation, places_of, tell_state
 from vidvec_msg.retrieval.index_codes import empty_like, move_codes, same_training
+from vidvec_msg.retrieval.index_estimate import estimate_build
 from vidvec_msg.retrieval.index_folder import EXACT, INDEX, REMAKE, SegmentEntry, segments_of
 from vidvec_msg.retrieval.index_items import Mask, write_items
 from vidvec_msg.retrieval.index_request import refuse_bad_factory
@@ -50,7 +52,8 @@ def index_compact(index: Path, *, factory: str = "", wait: float = 0) -> Path:
 
     Raises:
         RefusedRequest: the vectors are not in the index any more, only codes that cannot be turned into
-            those of the factory; nothing was changed.
+            those of the factory, or the disk has no room for it; nothing was changed.
+        JobFailed: the disk was full on the way; the index is as it was.
     """
     with changing(index, wait=wait) as manifest:
         entries = segments_of(manifest)
@@ -64,6 +67,7 @@ def index_compact(index: Path, *, factory: str = "", wait: float = 0) -> Path:
             factory = ""  # lossy codes stay what they are; exact vectors may be trained anew
         plan = _plan(opened, factory)
         _refuse_lost_vectors(opened, plan, manifest)
+        _refuse_without_room(opened, plan, manifest)
         generation = manifest["generation"] + 1
         entry = SegmentEntry(
             of_generation(INDEX, generation),
@@ -132,6 +136,32 @@ def _refuse_lost_vectors(opened: VectorIndex, plan: Plan, manifest: Mapping[str,
     if problems.found:
         problems.add(f"make the index again from its vectors folders: `{REMAKE}`")
     problems.refuse_if_any()
+
+
+def _refuse_without_room(opened: VectorIndex, plan: Plan, manifest: Mapping[str, Any]) -> None:
+    """Refuses what the disk has no room for beside the index as it is.
+
+    Raises:
+        RefusedRequest: with what is needed and what is free.
+    """
+    entry, stored = opened.segments[0].entry, opened.segments[0].stored
+    estimate = estimate_build(
+        plan.factory,
+        len(opened),
+        plan.truncate_dim or opened.card.dim,
+        full_dim=opened.card.dim,
+        rescore="none" if entry.vectors is None or stored is None else stored.dtype.name,
+        sample=0,
+        shard_rows=0,
+    )
+    paths = places_of(opened.folder, manifest)
+    ids = sum(paths[one.ids].stat().st_size for one in segments_of(manifest))
+    needed = estimate.index + estimate.vectors + ids * len(opened) // max(opened.items.num_rows, 1)
+    refuse_too_large(
+        opened.folder,
+        needed,
+        f"index {opened.folder}: {len(opened):,} vectors, written anew beside the old ones,",
+    )
 
 
 def _gives(segment: Segment, truncate_dim: int) -> bool:

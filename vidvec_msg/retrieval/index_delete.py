@@ -87,10 +87,11 @@ def _asked(ids: list[str] | None, ids_file: Path | None) -> list[str]:
         found = ids or []
     else:
         try:
-            lines = ids_file.read_text(encoding="utf-8").splitlines()
+            text = ids_file.read_text(encoding="utf-8-sig")  # line ends become \n
         except (OSError, UnicodeDecodeError) as error:
             raise RefusedRequest(f"--ids_file {ids_file} cannot be read: {error}") from error
-        found = [line for line in lines if line]
+        # not splitlines: an id may hold U+2028, or another letter that it takes for the end of a line
+        found = [line for line in text.split("\n") if line]
     if not found:
         raise RefusedRequest(f"{'--ids' if ids_file is None else f'--ids_file {ids_file}'} names no item.")
     return found

@@ -83,7 +83,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of an index folder, as format 2 says it whatever it was written in.
 
     Raises:
-        RefusedRequest: it is missing, of a later format, of another engine, or lacks something.
+        RefusedRequest: it is missing, of a later format, of another engine, lacks something, or names files
+            outside the folder.
     """
     manifest = read_json(folder / MANIFEST, what="index", made_by=REMAKE)
     if (written := manifest.get("format", 1)) not in range(1, FORMAT + 1):
@@ -104,7 +105,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         INDEX, IDS, manifest["count"], manifest["factory"], manifest.get("search_parameters", "")
     )
     earlier = {"segments": [only.to_dict()], "deleted": None, "generation": 1, "engine": "faiss"}
-    return {**earlier, **manifest, "format": FORMAT}
+    whole = {**earlier, **manifest, "format": FORMAT}
+    if outside := [name for name in files_of(whole) if Path(name).name != name]:
+        raise RefusedRequest(
+            f"index {folder}: {MANIFEST} names {', '.join(map(repr, outside))}; the files of an index lie in "
+            f"its folder. Make it again: `{REMAKE}`."
+        )
+    return whole
 
 
 def segments_of(manifest: Mapping[str, Any]) -> list[SegmentEntry]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,11 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.formats.vectors import ROW_GROUP
 from vidvec_msg.retrieval.cosine import Positions
 from vidvec_msg.retrieval.hashed_file import HashedFile
 from vidvec_msg.retrieval.index_folder import REMAKE
+from vidvec_msg.runs import file_digest
 
-ROW_GROUP = 4096  # rows that a look-up decodes at least, in the files that we write
+_LARGEST_KEPT = 4 * ROW_GROUP  # rows of a row group that are copied as they are
 _KEPT_ROWS = 1 << 18  # of row groups that stay in memory, about 60 MB of them
 
 Mask = npt.NDArray[np.bool_]
@@ -239,6 +242,25 @@ def write_items(path: Path, items: ItemTable, kept: Mask) -> str:
             if len(part):
                 writer.write_table(part, row_group_size=ROW_GROUP)
     return file.digest
+
+
+def copy_items(source: Path, target: Path) -> str:
+    """Copies ids and metadata: as they are, or in smaller row groups where another tool wrote large ones.
+
+    Looking ten items up in groups of 50,000 rows took 170 ms, in groups of :data:`ROW_GROUP` 19 ms.
+
+    Returns:
+        SHA-256 of the copy, in hex.
+    """
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(source) as file:
+        groups = [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
+    if max(groups, default=0) > _LARGEST_KEPT:
+        items = ItemTable([source])
+        return write_items(target, items, np.ones(items.num_rows, dtype=np.bool_))
+    shutil.copyfile(source, target)
+    return file_digest(target)
 
 
 def _as_arrow(positions: Positions) -> Any:

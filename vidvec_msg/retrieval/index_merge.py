@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from vidvec_msg.errors import Problems, RefusedRequest
+from vidvec_msg.retrieval.disk_space import refuse_too_large, told_when_full
 from vidvec_msg.retrieval.index_changes import open_items, places_of, tell_state
 from vidvec_msg.retrieval.index_folder import (
     DELETED,
@@ -59,7 +60,14 @@ def index_merge(indexes: list[Path], out: Path, *, existing: Collision = "refuse
     live = [np.ones(items.num_rows, np.bool_) if mask is None else mask.copy() for items, mask in opened]
     tables = [items for items, _ in opened]
     _settle_collisions(indexes, tables, live, existing)
-    with put_in_place(out) as staged:
+    sizes = [
+        path.stat().st_size
+        for folder, manifest in zip(indexes, manifests, strict=True)
+        for path in places_of(folder, manifest).values()
+    ]
+    refuse_too_large(out, sum(sizes), f"--out {out}: the copies of {len(indexes)} indexes")
+    left = "Nothing of it was kept."
+    with put_in_place(out) as staged, told_when_full(out, f"--out {out}", left):
         entries: list[SegmentEntry] = []
         for folder, manifest in zip(indexes, manifests, strict=True):
             for entry in segments_of(manifest):

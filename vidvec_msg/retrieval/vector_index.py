@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from vidvec_msg.retrieval.index_segment import Segment
 from vidvec_msg.retrieval.ranking import tie_order
 
 _ATTEMPTS = 100  # openings that a writer may spoil by changing the folder meanwhile
+_REMEMBERED = 1 << 18  # results whose positions are kept for their metadata; to find ids all are sorted once
 _FEW = 4096  # ids that are sorted for one query; for more, the order of all is worked out once and kept
 
 
@@ -54,6 +55,7 @@ class VectorIndex:
         self.live = live  # (positions,), None: nothing is deleted
         self._firsts = [0, *accumulate(len(segment) for segment in segments)]
         self._count = items.num_rows if live is None else int(live.sum())
+        self._found: Mapping[str, int] = {}  # id → position, of what the last search found
 
     def __len__(self) -> int:
         return self._count
@@ -181,7 +183,11 @@ class VectorIndex:
             return np.zeros((len(queries), k), np.float32), [[] for _ in queries]
         scores, positions = self._nearest(queries, k, count, allowed)  # (queries, k), both
         # -1 stands for "found no more" and goes before it can be taken for a position
-        return scores, [self.items.names(row[row >= 0]) for row in positions]
+        places = [row[row >= 0] for row in positions]
+        names = [self.items.names(row) for row in places]
+        if positions.size <= _REMEMBERED:
+            self._found = dict(zip(chain.from_iterable(names), np.concatenate(places).tolist(), strict=True))
+        return scores, names
 
     def metadata(self, item: str) -> dict[str, Any]:
         """What ``ids.parquet`` says of an item: id, text, video, image, audio, start, end, groups.
@@ -241,6 +247,8 @@ class VectorIndex:
         Raises:
             RefusedRequest: there is no such item, or it was deleted.
         """
+        if (found := self._found.get(item)) is not None:
+            return found
         for position in self.items.candidates(item):
             if self.live is None or self.live[position]:
                 return position

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from vidvec_msg.errors import Failure, JobFailed, RefusedRequest
 from vidvec_msg.formats.items import Item
-from vidvec_msg.formats.vectors import FAILURES, IDS, MANIFEST
+from vidvec_msg.formats.vectors import FAILURES, IDS, MANIFEST, ROW_GROUP
 from vidvec_msg.retrieval.disk_space import free_bytes, in_words
 from vidvec_msg.runs import (
     digest_of,
@@ -345,13 +345,13 @@ class VectorsWriter:
         return Record.read((self.work / stretch.file).with_suffix(".json"))
 
     def _write_metadata(self, path: Path, items: Sequence[Item]) -> None:
-        """A group of rows for each shard, so that no more is in memory."""
+        """Shard by shard, so that no more is in memory."""
         with pq.ParquetWriter(path, METADATA) as writer:
             for shard in self._shards:
                 ids = set(self._record(shard).ids)
                 kept = (item for item in items[shard.first : shard.stop] if item.id in ids)
                 if ids:
-                    writer.write_table(metadata_table(kept))
+                    writer.write_table(metadata_table(kept), row_group_size=ROW_GROUP)
 
     def _write_failures(self, path: Path) -> None:
         with path.open("w", encoding="utf-8", newline="\n") as stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from retrieval.benchmarks.fixtures import MAKE
 from vidvec_msg.cli import main
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.collections import Collection, missing_media
+from vidvec_msg.retrieval.benchmarks.drivelhub import DRIVELHUB
+from vidvec_msg.retrieval.benchmarks.published import published_for
 from vidvec_msg.retrieval.benchmarks.registry import BENCHMARKS
 from vidvec_msg.retrieval.benchmarks.verb import import_benchmark
 
