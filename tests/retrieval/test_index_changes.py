@@ -385,13 +385,13 @@ def test_what_the_disk_has_no_room_for_is_refused(
         carry_out(index.parent, state, 0)
     holds(index, state)
     delete_items(index, ["d0"])
+    other = build_index(vectors_folder(index.parent / "w", signs(2), ["x", "y"]), index.parent / "o")
     with pytest.raises(
         RefusedRequest, match=r"index: \d+ vectors, written anew beside the old ones, need about"
     ):
         index_compact(index)
     with pytest.raises(RefusedRequest, match=r"--out .*m: the copies of 2 indexes need about"):
-        index_merge([index, build_index(vectors_folder(index.parent / "w", signs(2), ["x", "y"]), index.parent / "o")],
-                    index.parent / "m")  # fmt: skip
+        index_merge([index, other], index.parent / "m")
 
 
 def test_new_files_are_on_the_disk_before_the_manifest_names_them(

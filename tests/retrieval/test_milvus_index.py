@@ -518,6 +518,22 @@ sys.stdin.read()
 """
 
 
+def test_a_missing_file_is_named_and_no_empty_one_made(tmp_path: Path) -> None:
+    vectors = write_vectors(tmp_path / "v", ["a", "b"], units(2), CARD)
+    made = build_milvus_index(vectors, tmp_path / "i")
+    (made / "milvus.db").rename(tmp_path / "elsewhere.db")
+    more = write_vectors(tmp_path / "w", ["c"], units(1), CARD)
+    for attempt in (lambda: MilvusIndex.open(made), lambda: add_vectors(made, more)):
+        with pytest.raises(
+            RefusedRequest, match=r"there is no Milvus file .*milvus\.db\. It was removed, or"
+        ):
+            attempt()
+    assert not (made / "milvus.db").exists()
+    (tmp_path / "elsewhere.db").rename(made / "milvus.db")
+    with MilvusIndex.open(made) as opened:
+        assert len(opened) == 2
+
+
 def test_a_file_that_another_process_has_open_is_named(
     spoken: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -275,7 +275,7 @@ def test_a_fit_tells_what_trains_and_how_many_negatives_an_anchor_has(
 ) -> None:
     caplog.set_level(logging.INFO, logger="vidvec_msg")
     made = module(tiny)
-    trainer(tmp_path, max_steps=1, accumulate_grad_batches=2).fit(
+    trainer(tmp_path, max_steps=2, accumulate_grad_batches=2).fit(
         made, datamodule=PairsData(str(pairs_file), batch_size=4, per_group=1)
     )
     assert "12,288 of 156,160 parameters train" in caplog.text

@@ -19,7 +19,7 @@ from vidvec_msg.retrieval.index_delete import Missing
 from vidvec_msg.retrieval.index_folder import MANIFEST, checked_card
 from vidvec_msg.retrieval.milvus_build import batches, groups_of
 from vidvec_msg.retrieval.milvus_engine import Collection
-from vidvec_msg.retrieval.milvus_index import read_milvus_manifest, uri_of
+from vidvec_msg.retrieval.milvus_index import collection_of, read_milvus_manifest
 from vidvec_msg.runs import only_writer, write_json
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ def _changing(index: Path, wait: float) -> Iterator[tuple[dict[str, Any], Collec
     read_milvus_manifest(index)
     with only_writer(index, what=f"index {index}", wait=wait, otherwise="or try again later"):
         manifest = read_milvus_manifest(index)
-        collection = Collection(uri_of(index, manifest), manifest["collection"])
+        collection = collection_of(index, manifest)
         try:
             collection.load()
             yield manifest, collection

@@ -62,13 +62,13 @@ class MilvusIndex:
 
         Raises:
             RefusedRequest: it is not complete, or of another embedder; the server does not answer; the
-                collection is gone or has other dimensions.
+                file or the collection is gone, or has other dimensions.
         """
         manifest = read_milvus_manifest(folder)
         if embedder_card is not None:
             refuse_foreign_embedder(folder, EmbedderCard.from_dict(manifest["card"]), embedder_card)
         parameters = numbers_of(search_parameters, "search_parameters")
-        collection = Collection(uri_of(folder, manifest), manifest["collection"])
+        collection = collection_of(folder, manifest)
         try:
             if not collection.exists():
                 raise RefusedRequest(
@@ -208,10 +208,22 @@ def read_milvus_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def uri_of(folder: Path, manifest: Mapping[str, Any]) -> str:
-    """Where the collection lies; the path of a file starts from the index folder."""
+def collection_of(folder: Path, manifest: Mapping[str, Any]) -> Collection:
+    """The collection of an index; the path of a Milvus file starts from the index folder.
+
+    Raises:
+        RefusedRequest: there is no such file, of which milvus-lite would make an empty one; or the server does
+            not answer.
+    """
     uri: str = manifest["uri"]
-    return uri if is_server(uri) else str((folder / uri).resolve())
+    if not is_server(uri):
+        uri = str((folder / uri).resolve())
+        if not Path(uri).exists():
+            raise RefusedRequest(
+                f"index {folder}: there is no Milvus file {uri}. It was removed, or was not copied with the "
+                f"folder. Put it there, or make the index again: `{REMAKE}`."
+            )
+    return Collection(uri, manifest["collection"])
 
 
 def _kept(candidates: Sequence[FoundRow], where: Where, asked: Expression) -> list[tuple[str, float]]:
