@@ -419,6 +419,25 @@ def test_near_sets_are_those_of_comparing_all_with_all(sets: list[frozenset[str]
     assert {(pair.one, pair.other) for pair in near_sets(sets, least=least)} == expected
 
 
+@pytest.mark.parametrize("everywhere", [0, 6], ids=["counted", "looked up"])
+def test_no_near_pair_is_missed_among_sets_of_the_same_words(everywhere: int) -> None:
+    """Each of 40 words is in hundreds of sets; with six that all sets hold, pairs are looked up instead."""
+    dice = random.Random(everywhere)
+    words, shared = [f"w{n}" for n in range(40)], [f"a{n}" for n in range(everywhere)]
+    drawn = (frozenset([*dice.sample(words, 5), *shared]) for _ in range(3_000))
+    sets = list(dict.fromkeys(drawn))
+    size = 5 + everywhere
+    expected = {
+        (one, other)
+        for other in range(len(sets) - 100, len(sets))
+        for one in range(other)
+        if len(sets[one] & sets[other]) == size - 1
+    }
+    assert len(expected) > 50
+    found = near_sets(sets, least=(size - 1) / (size + 1))
+    assert {(pair.one, pair.other) for pair in found if pair.other >= len(sets) - 100} == expected
+
+
 # ---- the chain
 
 

@@ -332,6 +332,19 @@ def test_the_key_in_an_answer_is_not_kept(server: ChatServer, tmp_path: Path) ->
     assert KEY not in everything_under(tmp_path / "out")
 
 
+@pytest.mark.parametrize("key", ["x", "none", "whatever"])
+def test_a_key_that_is_none_leaves_the_answers_as_they_are(
+    server: ChatServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    server.answers = lambda words: (
+        pair_for(words) | {"message": f"Strangers next door forgive {key} of our debts"}
+    )
+    run(server, tmp_path / "out", count=1)
+    record = rows(tmp_path / "out" / "replies" / "pairs.jsonl")[0]
+    assert record["fields"]["message"] == f"Strangers next door forgive {key} of our debts"
+
+
 # ---- money
 
 

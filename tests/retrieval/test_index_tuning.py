@@ -127,6 +127,30 @@ def test_the_target_is_reached_at_the_least_cost_and_the_setting_kept() -> None:
     assert measured.recall()[0] < 0.95
 
 
+@pytest.mark.parametrize("factory", ["IVF64,Flat", "RR16,IVF64,Flat"])
+def test_where_neighbours_lie_tells_the_recall_of_every_number_of_lists(factory: str) -> None:
+    """With exact vectors the lists that hold the neighbours are all there is to recall."""
+    rows = np.random.default_rng(0).standard_normal((4000, DIM)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    measured = measurement(factory, rows, own(rows, list(range(0, 4000, 20))))
+    lists = faiss.extract_index_ivf(measured.faiss_index)
+    for target in (0.3, 0.8, 0.97, 1.0):
+        least = measured.least_lists(target)
+        assert least is not None
+        lists.nprobe = least
+        assert measured.recall()[0] >= target
+        lists.nprobe = max(least - 1, 1)
+        assert measured.recall()[0] < target or least == 1
+    assert len(tune(measured, 0.97)["curve"]) == 1
+
+
+def test_lists_that_a_graph_finds_are_measured_by_searching() -> None:
+    rows = clusters(4000)
+    measured = measurement("IVF64_HNSW8,Flat", rows, own(rows, list(range(0, 4000, 20))))
+    assert measured.least_lists(0.9) is None
+    assert tune(measured, 0.9)["recall"] >= 0.9
+
+
 def test_a_higher_target_probes_more() -> None:
     rows = clusters(4000)
     sample = own(rows, list(range(0, 4000, 20)))

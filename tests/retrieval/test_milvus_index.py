@@ -524,9 +524,7 @@ def test_a_missing_file_is_named_and_no_empty_one_made(tmp_path: Path) -> None:
     (made / "milvus.db").rename(tmp_path / "elsewhere.db")
     more = write_vectors(tmp_path / "w", ["c"], units(1), CARD)
     for attempt in (lambda: MilvusIndex.open(made), lambda: add_vectors(made, more)):
-        with pytest.raises(
-            RefusedRequest, match=r"there is no Milvus file .*milvus\.db\. It was removed, or"
-        ):
+        with pytest.raises(RefusedRequest, match=r"there is no Milvus file .*milvus\.db\. It was"):
             attempt()
     assert not (made / "milvus.db").exists()
     (tmp_path / "elsewhere.db").rename(made / "milvus.db")

@@ -348,6 +348,8 @@ def test_an_id_is_found_wherever_it_stands(
         places = [place for place, other in enumerate(names) if other == name]
         assert list(items.candidates(name)) == places
         assert np.flatnonzero(items.among([name])).tolist() == places
+    first = np.arange(len(names)) < len(names) // 2
+    assert items.shared(items, first).tolist() == [name in names[: len(names) // 2] for name in names]
 
 
 def test_search_parameters_go_to_the_segments_that_take_them(tmp_path: Path) -> None:

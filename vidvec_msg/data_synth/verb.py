@@ -221,7 +221,9 @@ def _judging_price(
         return None  # a table that cannot be read is one of the problems
     price = price_of(refining.model, prices)
     if budget is not None and price is None and (refining.judge or refining.round_trip):
-        problems.add(f"budget is ${budget:g}, and there is no price of {refining.model!r}: add it to {prices}")
+        problems.add(
+            f"budget is ${budget:g}, and there is no price of {refining.model!r}: add it to {prices}"
+        )
     return price
 
 

@@ -25,6 +25,9 @@ Lists = npt.NDArray[np.int32]
 _GPU_PROBES = 2048  # lists that a GPU index can probe
 
 
+_LISTS_COMPARED = 16_384  # lists whose order is worked out for a query: a hundred orders are 13 MB
+
+
 def faiss_module() -> ModuleType:
     """The library, of either build.
 
@@ -247,6 +250,34 @@ def nearest_lists(faiss_index: Any, rows: Vectors, centroids: Any = None) -> Lis
     searched = faiss_module().extract_index_ivf(faiss_index).quantizer if centroids is None else centroids
     _, nearest = searched.search(_transformed(faiss_index, rows), 1)  # (rows, 1)
     return np.ascontiguousarray(nearest[:, 0], dtype=np.int32)
+
+
+def lists_until(faiss_index: Any, queries: Vectors, rows: Vectors) -> npt.NDArray[np.int64] | None:
+    """How many lists a search has to probe until it comes to certain vectors of the index.
+
+    Args:
+        faiss_index: the index.
+        queries: (queries, dim) float32, as the index is asked.
+        rows: (queries, vectors, dim) float32, as they were added: those that each query should come to.
+
+    Returns:
+        (queries, vectors), 1 for a vector in the list that is probed first; None where lists are not compared
+        one by one: too many of them, or found by a graph.
+    """
+    faiss = faiss_module()
+    lists = faiss.try_extract_index_ivf(faiss_index)
+    if lists is None or isinstance(faiss_index, faiss.IndexRefine) or lists.nlist > _LISTS_COMPARED:
+        return None
+    quantizer = faiss.downcast_index(lists.quantizer)
+    if not isinstance(quantizer, faiss.IndexFlat):
+        return None
+    count, each, dim = rows.shape
+    _, own = quantizer.search(_transformed(faiss_index, rows.reshape(-1, dim)), 1)  # (queries · vectors, 1)
+    _, order = quantizer.search(_transformed(faiss_index, queries), lists.nlist)  # (queries, lists)
+    ranks = np.empty_like(order)
+    np.put_along_axis(ranks, order, np.arange(1, lists.nlist + 1)[None], axis=1)
+    found: npt.NDArray[np.int64] = np.take_along_axis(ranks, own.reshape(count, each), axis=1)
+    return found
 
 
 def reserve_lists(faiss_index: Any, sizes: npt.NDArray[Any]) -> None:

@@ -115,8 +115,14 @@ class ItemTable:
         wanted = pa.Array.from_buffers(
             pa.large_string(), len(names), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(written))]
         )
-        bits = np.frombuffer(pc.is_in(self.ids, value_set=wanted).buffers()[1], np.uint8)
-        return np.unpackbits(bits, count=self.num_rows, bitorder="little").astype(np.bool_)
+        return self._mask(pc.is_in(self.ids, value_set=wanted))
+
+    def shared(self, other: ItemTable, rows: Mask) -> Mask:
+        """Which rows have an id of these rows of another table, (rows,); no id becomes a Python string."""
+        import pyarrow.compute as pc
+
+        wanted = other.ids.take(_as_arrow(np.flatnonzero(rows)))
+        return self._mask(pc.is_in(self.ids, value_set=wanted))
 
     def candidates(self, name: str) -> Iterator[int]:
         """Positions of an id, ascending; several if an item was replaced."""
@@ -163,6 +169,11 @@ class ItemTable:
                 for field in self.schema
             ]  # fmt: skip
             yield pa.table(columns, schema=self.schema), first
+
+    def _mask(self, found: Any) -> Mask:
+        """A boolean array of Arrow's as numpy's."""
+        bits = np.frombuffer(found.buffers()[1], np.uint8)
+        return np.unpackbits(bits, count=self.num_rows, bitorder="little").astype(np.bool_)
 
     @property
     def _group_sizes(self) -> list[int]:

@@ -149,8 +149,7 @@ def _settle_collisions(
     done: list[int] = []
     for number in order:
         for earlier in done:
-            names = tables[earlier].names(np.flatnonzero(live[earlier]))
-            twice = tables[number].among(names) & live[number]
+            twice = tables[number].shared(tables[earlier], live[earlier]) & live[number]
             if existing == "refuse":
                 for name in tables[number].names(np.flatnonzero(twice)):
                     problems.add(f"{indexes[earlier]} and {indexes[number]} have an item {name!r}")

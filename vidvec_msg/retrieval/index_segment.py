@@ -128,7 +128,7 @@ class Segment:
             scores, -inf where no more was found, and positions, -1 there: (queries, min(k, len(self))) both.
         """
         k = min(k, len(self))
-        if allowed is not None and self._is_better_compared(int(allowed.sum())):
+        if allowed is not None and self._is_better_compared(int(np.count_nonzero(allowed))):
             return self._compared(queries, k, allowed)
         if self.stored is None or self.entry.oversample is None:
             return self._found(self._cut(queries), k, allowed)
@@ -179,7 +179,7 @@ class Segment:
         return np.where(positions >= 0, scores, np.float32(-np.inf)), positions  # FAISS fills with -FLT_MAX
 
     def _among(self, queries: Vectors, k: int, allowed: Mask) -> tuple[Vectors, Positions]:
-        share = max(int(allowed.sum()) / max(len(self), 1), 1 / max(len(self), 1))
+        share = max(int(np.count_nonzero(allowed)), 1) / max(len(self), 1)
         scores, positions = search_among(self.faiss_index, queries, k, allowed, harder=1 / share)
         return scores, positions
 

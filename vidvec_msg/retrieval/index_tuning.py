@@ -8,6 +8,7 @@ the better measure: queries of another modality lie farther from all vectors tha
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from vidvec_msg.embedders.contract import EmbedderCard, Vectors
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.vectors import Shard, VectorsFolder
 from vidvec_msg.retrieval.cosine import Positions, unit_vectors
-from vidvec_msg.retrieval.faiss_engine import scores_of, search_parameter, set_parameters
+from vidvec_msg.retrieval.faiss_engine import lists_until, scores_of, search_parameter, set_parameters
 
 log = logging.getLogger(__name__)
 
@@ -166,6 +167,17 @@ class Measurement:
         shares = hits / k
         return float(shares.mean()), float(shares.std() / np.sqrt(len(shares)))
 
+    def least_lists(self, target: float) -> int | None:
+        """The fewest lists that hold enough of the true neighbours for a recall: fewer cannot reach it, and
+        with exact vectors so many do. None where that is not known without searching."""
+        _, positions = self.truth
+        wanted = positions[:, :K]  # (queries, k)
+        rows = self.shorten(self.exact(wanted.ravel())).reshape(*wanted.shape, -1)
+        needed = lists_until(self.faiss_index, self.shorten(self.sample.queries), rows)
+        if needed is None:
+            return None
+        return int(np.sort(needed, axis=None)[max(math.ceil(target * needed.size) - 1, 0)])
+
 
 def tune(measurement: Measurement, target: float) -> dict[str, Any]:
     """Sets the cheapest search parameters that reach the target, or come nearest; what was measured.
@@ -194,7 +206,9 @@ def tune(measurement: Measurement, target: float) -> dict[str, Any]:
                 curve[value] = measurement.recall()
             return curve[value][0] >= target
 
-        chosen = _cheapest(reached, curve, _FIRST[name], min(_LAST.get(name, most), most))
+        least = measurement.least_lists(target) if name == "nprobe" else None
+        begin, below = (_FIRST[name], 0) if least is None else (least, least - 1)
+        chosen = _cheapest(reached, curve, begin, min(_LAST.get(name, most), most), below)
         set_parameters(measurement.faiss_index, f"{name}={chosen}")
     recall, error = curve[chosen]
     advice = "" if recall >= target else _advice(measurement, name)
@@ -231,10 +245,22 @@ def tell_recall(recall: dict[str, Any]) -> None:
 
 
 def _cheapest(
-    reached: Callable[[int], bool], curve: dict[int, tuple[float, float]], first: int, most: int
+    reached: Callable[[int], bool],
+    curve: dict[int, tuple[float, float]],
+    first: int,
+    most: int,
+    below: int = 0,
 ) -> int:
-    """The lowest value that reaches the target, to a step of a quarter octave; else the best one's lowest."""
-    value, below, idle = min(first, most), 0, 0
+    """The lowest value that reaches the target, to a step of a quarter octave; else the best one's lowest.
+
+    Args:
+        reached: whether a value reaches the target; measures it.
+        curve: what was measured so far.
+        first: the value to begin with; it is doubled until it reaches the target.
+        most: the highest value.
+        below: the highest value that is known not to reach the target.
+    """
+    value, idle = min(first, most), 0
     while not reached(value):
         before = curve[below][0] if below in curve else 0.0
         idle = idle + 1 if curve[value][0] - before < _PLATEAU and curve[value][0] > 0.2 else 0

@@ -212,8 +212,8 @@ def collection_of(folder: Path, manifest: Mapping[str, Any]) -> Collection:
     """The collection of an index; the path of a Milvus file starts from the index folder.
 
     Raises:
-        RefusedRequest: there is no such file, of which milvus-lite would make an empty one; or the server does
-            not answer.
+        RefusedRequest: there is no such file (milvus-lite would make an empty one), or the server does not
+            answer.
     """
     uri: str = manifest["uri"]
     if not is_server(uri):

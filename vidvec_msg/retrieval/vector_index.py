@@ -177,7 +177,7 @@ class VectorIndex:
             raise RefusedRequest(f"k is {k}; it must be at least 1 (results per query)")
         queries = unit_vectors(vectors, self.card.dim, name=lambda row: f"query {row}")
         allowed = self._allowed(where)
-        count = len(self) if not where or allowed is None else int(allowed.sum())
+        count = len(self) if not where or allowed is None else int(np.count_nonzero(allowed))
         k = min(k, count)
         if not len(queries) or not k:
             return np.zeros((len(queries), k), np.float32), [[] for _ in queries]

@@ -200,6 +200,14 @@ def test_a_clip_that_changed_is_asked_again(collection, tmp_path):
         assert len(server.requests) == 1
 
 
+def test_clips_that_all_changed_are_embedded_anew(collection, tmp_path):
+    mcq(collection, tmp_path / "M", embedder=[f"{WORDS}:Keywords"], control=False)
+    path = collection / "corpus.jsonl"
+    path.write_text(path.read_text().replace('"text": "', '"text": "Once more, '))
+    mcq(collection, tmp_path / "M", embedder=[f"{WORDS}:Keywords"], control=False)
+    assert report(tmp_path / "M")["models"][0]["accuracy"]["value"] == 1.0
+
+
 def test_another_exam_is_refused_for_the_folder(collection, tmp_path):
     mcq(collection, tmp_path / "M", embedder=[f"{WORDS}:Keywords"])
     with pytest.raises(RefusedRequest, match=r"holds another exam.*\n.*seed was 0 and is 1 now"):

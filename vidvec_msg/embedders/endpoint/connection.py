@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 _NO_KEY = "none-needed"  # the client insists on one; local servers do not look at it
+_SHORTEST_SECRET = 8  # characters of a key
 _SHOWN = 300  # characters of an endpoint's words in a message
 
 
@@ -138,8 +139,13 @@ class Connection:
         return words if len(words) <= _SHOWN else f"{words[:_SHOWN]}…"
 
     def without_key(self, text: str) -> str:
-        """A text in full, without the key: of answers that are kept."""
-        return text.replace(self._key, f"<{self.key_env}>") if self._key else text
+        """A text in full, without the key: of answers that are kept.
+
+        What local servers are given for a key ("none", "ollama", "x") is no secret, and may be a word of the
+        answer.
+        """
+        secret = len(self._key) >= _SHORTEST_SECRET and not self._key.isalpha()
+        return text.replace(self._key, f"<{self.key_env}>") if secret else text
 
 
 def _words(error: Any) -> str:

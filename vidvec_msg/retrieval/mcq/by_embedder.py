@@ -9,8 +9,9 @@ import numpy as np
 
 from vidvec_msg.embedders.contract import Embedder, Role, Vectors
 from vidvec_msg.errors import Failure, TooManyFailures
+from vidvec_msg.formats.collections import missing_media
 from vidvec_msg.formats.items import Item
-from vidvec_msg.retrieval.embed import embed_items
+from vidvec_msg.retrieval.embed import digest_of_items, embed_items
 from vidvec_msg.retrieval.mcq.question import Answer, Question, best_option
 from vidvec_msg.runs import digest_of
 
@@ -73,7 +74,9 @@ class EmbedderAnswerer:
     def _vectors(self, asked: Iterable[Item], role: Role) -> tuple[dict[str, Vectors], dict[str, str]]:
         """Id → vector (dim,); id → reason for those that have none."""
         items = list({item.id: item for item in asked}.values())
-        folder = self.folder / f"{role}-{digest_of([item.id for item in items])[:12]}"
+        # by content: a clip that was replaced under its id is embedded anew, into another folder
+        missing = {failure.item: failure for failure in missing_media(items)}
+        folder = self.folder / f"{role}-{digest_of_items(items, missing)[:12]}"
         try:
             made = embed_items(
                 items,
