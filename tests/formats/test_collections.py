@@ -1,6 +1,7 @@
 """Collections: what loads, what is refused and with which words."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -207,6 +208,26 @@ def test_missing_media_is_found_without_decoding(tmp_path: Path) -> None:
     assert [failure.item for failure in failures] == ["empty", "none"]
     assert failures[0].reason.startswith("file is empty")
     assert failures[1].reason.startswith("file not found")
+
+
+def test_media_that_may_not_be_read_is_a_failure_of_its_item(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tests may run as root, who may read everything."""
+    for name in ("good.mp4", "locked.mp4"):
+        (tmp_path / name).write_bytes(b"x")
+    monkeypatch.setattr(os, "access", lambda path, mode: "locked" not in str(path))
+    files = ["good.mp4", "locked.mp4", "x" * 300, "zero\0byte.mp4", "good.mp4/inside.mp4", "."]
+    rows = [{"_id": str(number), "video": name} for number, name in enumerate(files)]
+    (tmp_path / "corpus.jsonl").write_text(lines(*rows), encoding="utf-8")
+    failures = missing_media(load_side(tmp_path, "corpus"))
+    assert [(failure.item, failure.reason.partition(": /")[0]) for failure in failures] == [
+        ("1", "file cannot be read (Permission denied)"),
+        ("2", "file cannot be read (File name too long)"),
+        ("3", "file not found"),
+        ("4", "file not found"),
+        ("5", "file not found"),
+    ]
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval import index_build as indexing
 from vidvec_msg.retrieval.embed import embed_items
 from vidvec_msg.retrieval.index import VectorIndex, build_index, index
+from vidvec_msg.runs import file_digest
 
 DIM = 16
 
@@ -237,7 +238,7 @@ def replace_shard(vectors: Path, number: int, rows: Vectors) -> None:
     path = vectors / f"shard-{number:05d}.npy"
     np.save(path, rows)
     manifest = json.loads((vectors / "manifest.json").read_text())
-    manifest["shards"][number]["sha256"] = indexing.file_digest(path)
+    manifest["shards"][number]["sha256"] = file_digest(path)
     (vectors / "manifest.json").write_text(json.dumps(manifest))
 
 

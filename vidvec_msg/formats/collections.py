@@ -8,7 +8,10 @@ What a row may hold stands in :mod:`vidvec_msg.formats.rows`.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -120,21 +123,32 @@ def read_items(path: Path | str, root: Path | str | None = None) -> Iterator[Ite
 
 
 def missing_media(items: Iterable[Item]) -> list[Failure]:
-    """The items whose media file does not exist or is empty, each once: a cheap check before a slow job."""
+    """The items whose media file does not exist, is empty or may not be read, each once: a cheap check before
+    a slow job."""
     if isinstance(items, ItemFile) and items.modalities == {"text"}:
         return []  # known since it was opened: no need to read it all again
     failures = []
     for item in items:
         for source in (item.video, item.image, item.audio):
-            if not isinstance(source, Path):
-                continue
-            if not source.is_file():
-                failures.append(Failure(item.id, f"file not found: {source}"))
-                break
-            if source.stat().st_size == 0:
-                failures.append(Failure(item.id, f"file is empty: {source}"))
+            if isinstance(source, Path) and (problem := _file_problem(source)):
+                failures.append(Failure(item.id, f"{problem}: {source}"))
                 break
     return failures
+
+
+def _file_problem(path: Path) -> str:
+    """Why a file cannot be used, as far as that is known without opening it; empty if it can."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # a path may hold a zero byte
+        return "file not found"
+    except OSError as error:  # a folder that may not be entered, a disk that fails
+        return f"file cannot be read ({error.strerror})"
+    if not stat.S_ISREG(found.st_mode):
+        return "file not found"
+    if not found.st_size:
+        return "file is empty"
+    return "" if os.access(path, os.R_OK) else f"file cannot be read ({os.strerror(errno.EACCES)})"
 
 
 def write_collection(

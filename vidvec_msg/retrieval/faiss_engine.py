@@ -22,6 +22,10 @@ log = logging.getLogger(__name__)
 Scores = Literal["cosine", "approximate", "transformed"]
 Lists = npt.NDArray[np.int32]
 
+_ONE_BY_ONE = (
+    20  # queries; from here on FAISS, too, computes a matrix product, and finds the best of it slower
+)
+_AT_ONCE = 64  # queries whose products are in memory
 _GPU_PROBES = 2048  # lists that a GPU index can probe
 
 
@@ -127,13 +131,25 @@ def innermost(faiss_index: Any) -> Any:
 def nearest_among(queries: Vectors, rows: Vectors, k: int) -> tuple[Vectors, Positions]:
     """The k rows with the highest inner products, best first: scores and row numbers, (queries, k) both.
 
-    numpy's matrix product: ``faiss.knn`` took eight times as long for 200 queries.
+    Among 40,000 rows of 384 dimensions ``faiss.knn`` took 10 ms for one query and 2.4 s for 200; numpy's
+    matrix product 22 ms and 0.4 s.
 
     Args:
         queries: (queries, dim) float32.
         rows: (rows, dim) float32, as many as k or more.
         k: how many.
     """
+    if len(queries) < _ONE_BY_ONE:
+        faiss = faiss_module()
+        near: tuple[Vectors, Positions] = faiss.knn(queries, rows, k, metric=faiss.METRIC_INNER_PRODUCT)
+        return near
+    parts = [
+        _best_of_product(queries[at : at + _AT_ONCE], rows, k) for at in range(0, len(queries), _AT_ONCE)
+    ]
+    return np.concatenate([scores for scores, _ in parts]), np.concatenate([places for _, places in parts])
+
+
+def _best_of_product(queries: Vectors, rows: Vectors, k: int) -> tuple[Vectors, Positions]:
     scores = queries @ rows.T  # (queries, rows)
     best = np.argpartition(-scores, k - 1, axis=1)[:, :k] if k < len(rows) else np.argsort(-scores, axis=1)
     found = np.take_along_axis(scores, best, axis=1)  # (queries, k), in no order

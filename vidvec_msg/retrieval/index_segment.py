@@ -15,6 +15,7 @@ from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.retrieval.cosine import Positions
 from vidvec_msg.retrieval.faiss_engine import (
     faiss_module,
+    nearest_among,
     on_gpu,
     read_index,
     scores_of,
@@ -27,7 +28,6 @@ from vidvec_msg.retrieval.index_selection import (
     gives_back,
     is_exhaustive,
     is_graph,
-    nearest_among,
     search_among,
     untransformed,
 )

@@ -39,13 +39,6 @@ def untransformed(faiss_index: Any, queries: Vectors) -> tuple[Any, Vectors]:
     return faiss.downcast_index(found.index), queries
 
 
-def nearest_among(queries: Vectors, rows: Vectors, k: int) -> tuple[Vectors, Positions]:
-    """The rows with the highest inner products, exactly: scores and row numbers, (queries, k) both."""
-    faiss = faiss_module()
-    found: tuple[Vectors, Positions] = faiss.knn(queries, rows, k, metric=faiss.METRIC_INNER_PRODUCT)
-    return found
-
-
 def search_among(
     faiss_index: Any, queries: Vectors, k: int, allowed: Mask, *, harder: float = 1
 ) -> tuple[Vectors, Positions]:
