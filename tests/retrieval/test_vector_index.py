@@ -236,6 +236,10 @@ def edited(index: Path, **changes: Any) -> Path:
         ({"engine": "milvus"}, "is kept by milvus, not in FAISS files"),
         ({"segments": ..., "card": ...}, r"index\.json lacks card, segments\. Make the index again"),
         (
+            {"segments": [{"index": "index.faiss", "count": 50}]},
+            "lacks ids of a segment, factory of a segment",
+        ),
+        (
             {"deleted": {"file": "../v/deleted.npy", "count": 1}},
             r"names '\.\./v/deleted\.npy'; the files of an index lie in its folder",
         ),

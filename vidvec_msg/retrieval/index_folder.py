@@ -97,7 +97,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"index {folder} is kept by {engine}, not in FAISS files; this needs FAISS files."
         )
     needed = ("card", "factory", "count", "checksums", *(("segments",) if written > 1 else ()))
-    if lacking := [key for key in needed if key not in manifest]:
+    lacking = [key for key in needed if key not in manifest]
+    for entry in manifest.get("segments", ()):
+        lacking += [f"{key} of a segment" for key in ("index", "ids", "count", "factory") if key not in entry]
+    if lacking:
         raise RefusedRequest(
             f"index {folder}: {MANIFEST} lacks {', '.join(lacking)}. Make the index again: `{REMAKE}`."
         )
