@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd  # noqa: F401  # pyarrow imports it late: each fork would spend most of its life on that
 from fakes import KeywordEmbedder
 
 from vidvec_msg.embedders.contract import Role, Vectors

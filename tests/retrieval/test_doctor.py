@@ -520,7 +520,6 @@ def test_drawn_media_can_be_read_and_differ(tmp_path: Path) -> None:
         assert frames.duration == pytest.approx(2)
         assert np.abs(frames.pixels.astype(int) - pixels).mean() < 4
     path.write_text("<html>")
-    with pytest.raises(VideoError, match=r"clip.mp4: decord cannot read it \("):
-        read_frames(path, FramePolicy(), reader="decord")
-    with pytest.raises(VideoError, match="not a video"):
-        read_frames(path, FramePolicy(), reader="pyav")
+    for reader in ("decord", "pyav"):
+        with pytest.raises(VideoError, match=r"clip\.mp4: not a video, or broken beyond use \("):
+            read_frames(path, FramePolicy(), reader=reader)

@@ -295,7 +295,7 @@ def test_the_account_is_the_whole_fits_where_the_best_step_is_loaded(
     monkeypatch.setattr(artefacts, "write_trained", written)
     monkeypatch.setattr(artefacts, "_draw", lambda *_: None)
     trainer: Any = SimpleNamespace(
-        callback_metrics={}, checkpoint_callbacks=[keep], loggers=[], is_global_zero=True, current_epoch=0
+        callback_metrics={}, checkpoint_callbacks=[keep], loggers=[], is_global_zero=True, datamodule=None
     )
     artefacts.WriteEmbedder(tmp_path).on_fit_end(trainer, fitted)
     summary = json.loads((tmp_path / "summary.json").read_text())
