@@ -37,6 +37,7 @@ import faiss
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from bench_search import print_line
 
 from vidvec_msg.embedders.contract import EmbedderCard, Vectors
 from vidvec_msg.retrieval import index_build
@@ -206,24 +207,6 @@ def compare(case: Case, repeats: int) -> None:
             None,
             f"{note}; {share:.1%} of the build",
         )
-
-
-def print_line(
-    claim: str, mine: float, theirs: float | None, unit: str, bar: float | None, note: str
-) -> None:
-    """One result; a claim without a peer is ok by itself."""
-    ratio = None if theirs is None else theirs / mine
-    line = {
-        "claim": claim,
-        "ours": round(mine, 3),
-        "peer": None if theirs is None else round(theirs, 3),
-        "unit": unit,
-        "ratio": None if ratio is None else round(ratio, 3),
-        "bar": None if bar is None else round(bar, 3),
-        "ok": ratio is None or bar is None or ratio >= bar,
-        "note": note,
-    }
-    print(json.dumps(line), flush=True)
 
 
 def main() -> None:

@@ -133,7 +133,7 @@ def print_line(
         "peer": None if theirs is None else round(theirs, 4),
         "unit": unit,
         "ratio": None if ratio is None else round(ratio, 3),
-        "bar": bar,
+        "bar": None if bar is None else round(bar, 3),
         "ok": ratio is None or bar is None or ratio >= bar,
         "note": note,
     }

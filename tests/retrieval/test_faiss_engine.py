@@ -144,7 +144,7 @@ def test_what_a_gpu_cannot_take_stays_on_the_cpu_and_says_so(
     gpus: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: Any) -> Any:
-        raise RuntimeError("Error in void x() at /root/x.cpp:7: Error: 'ok' failed: out of memory")
+        raise RuntimeError("Error in void x() at /src/x.cpp:7: Error: 'ok' failed: out of memory")
 
     monkeypatch.setattr(faiss, "index_cpu_to_all_gpus", fail)
     assert on_gpu(faiss.IndexFlatIP(4)) is None
