@@ -23,7 +23,8 @@ from pathlib import Path
 
 import faiss
 import numpy as np
-from bench_index import print_line, write_clusters
+from bench_index import write_clusters
+from bench_search import print_line
 
 from vidvec_msg.formats.vectors import VectorsFolder
 from vidvec_msg.retrieval.index_build import build_index
