@@ -27,8 +27,8 @@ from bench_index import write_clusters
 from bench_search import print_line
 
 from vidvec_msg.formats.vectors import VectorsFolder
-from vidvec_msg.retrieval.index_build import build_index
-from vidvec_msg.retrieval.index_tuning import Neighbours, own_sample
+from vidvec_msg.retrieval.indexes.build import build_index
+from vidvec_msg.retrieval.indexes.tuning import Neighbours, own_sample
 
 THEIRS = """
 import sys, time

@@ -40,9 +40,9 @@ import pyarrow.parquet as pq
 from bench_search import print_line
 
 from vidvec_msg.embedders.contract import EmbedderCard, Vectors
-from vidvec_msg.retrieval import index_build
-from vidvec_msg.retrieval.index_request import sample_size
-from vidvec_msg.retrieval.index_tuning import Neighbours
+from vidvec_msg.retrieval.indexes import build as index_build
+from vidvec_msg.retrieval.indexes.request import sample_size
+from vidvec_msg.retrieval.indexes.tuning import Neighbours
 
 SHARD = 50_000  # vectors per file, as `embed` writes them
 CLUSTERS, LATENT = 2000, 48

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vidvec_msg.retrieval.evaluation.ranking import Gold, rank_scores, tie_order
 from vidvec_msg.retrieval.metrics import means, per_query, warm_up
-from vidvec_msg.retrieval.ranking import Gold, rank_scores, tie_order
 
 # our name → ranx's is the same, pytrec_eval's is the second
 METRICS = {

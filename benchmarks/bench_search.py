@@ -26,8 +26,8 @@ import numpy as np
 from vidvec_msg.embedders.contract import EmbedderCard, Role, Vectors
 from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.embed import embed_items
-from vidvec_msg.retrieval.index_build import build_index
-from vidvec_msg.retrieval.vector_index import VectorIndex
+from vidvec_msg.retrieval.indexes.build import build_index
+from vidvec_msg.retrieval.indexes.vector_index import VectorIndex
 
 QUERIES = 100  # in one block
 ROUNDS = 10  # blocks per repeat: short ones in turn, so that the rest of the machine hits both sides alike

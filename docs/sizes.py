@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 from vidvec_msg.errors import RefusedRequest
-from vidvec_msg.retrieval.factories import plan_index
-from vidvec_msg.retrieval.index_build import sample_size
-from vidvec_msg.retrieval.index_estimate import estimate_build, parse_memory
+from vidvec_msg.retrieval.indexes.build import sample_size
+from vidvec_msg.retrieval.indexes.estimate import estimate_build, parse_memory
+from vidvec_msg.retrieval.indexes.factories import plan_index
 
 PAGE = Path(__file__).parent / "scale.md"
 BEGIN, END = "<!-- sizes: begin -->", "<!-- sizes: end -->"

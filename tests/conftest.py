@@ -17,7 +17,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 @pytest.fixture(scope="session", autouse=True)
 def _own_vector_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Evaluations of the tests leave the user's cache of vectors alone."""
-    from vidvec_msg.retrieval import vector_cache
+    from vidvec_msg.retrieval.evaluation import vector_cache
 
     folder = tmp_path_factory.mktemp("vectors")
     with pytest.MonkeyPatch.context() as patch:

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vidvec_msg.embedders.contract import EmbedderCard, Vectors
-from vidvec_msg.retrieval.index_add import add_vectors
-from vidvec_msg.retrieval.index_build import build_index
-from vidvec_msg.retrieval.index_compact import index_compact
-from vidvec_msg.retrieval.index_delete import delete_items
-from vidvec_msg.retrieval.vector_index import VectorIndex
+from vidvec_msg.retrieval.indexes.add import add_vectors
+from vidvec_msg.retrieval.indexes.build import build_index
+from vidvec_msg.retrieval.indexes.compact import index_compact
+from vidvec_msg.retrieval.indexes.delete import delete_items
+from vidvec_msg.retrieval.indexes.vector_index import VectorIndex
 
 DIM = 16
 CARD = EmbedderCard(name="table", dim=DIM, weights="table")

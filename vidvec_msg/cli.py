@@ -58,12 +58,14 @@ VERBS: Mapping[str, Verb] = {
     ),
     "embed": Verb("vidvec_msg.retrieval.embed:embed", "one side of a collection → a folder of vectors"),
     "index": Verb("vidvec_msg.retrieval.index:index", "vectors or a collection → a FAISS index folder"),
-    "index-add": Verb("vidvec_msg.retrieval.index_add:index_add", "more items into an index, or new for old"),
-    "index-delete": Verb("vidvec_msg.retrieval.index_delete:index_delete", "items out of an index, by id"),
-    "index-compact": Verb(
-        "vidvec_msg.retrieval.index_compact:index_compact", "an index of many changes → one segment again"
+    "index-add": Verb(
+        "vidvec_msg.retrieval.indexes.add:index_add", "more items into an index, or new for old"
     ),
-    "index-merge": Verb("vidvec_msg.retrieval.index_merge:index_merge", "indexes of one embedder → one"),
+    "index-delete": Verb("vidvec_msg.retrieval.indexes.delete:index_delete", "items out of an index, by id"),
+    "index-compact": Verb(
+        "vidvec_msg.retrieval.indexes.compact:index_compact", "an index of many changes → one segment again"
+    ),
+    "index-merge": Verb("vidvec_msg.retrieval.indexes.merge:index_merge", "indexes of one embedder → one"),
     "search": Verb("vidvec_msg.retrieval.search:search", "ask an index by text, clip, id, or many queries"),
     "synth": Verb("vidvec_msg.data_synth.verb:synth", "personas and a chat model → pairs that fit takes"),
     "filter-pairs": Verb(

@@ -18,7 +18,7 @@ from vidvec_msg.formats.collections import write_collection
 from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.compare import compare, compare_runs
 from vidvec_msg.retrieval.evaluate import evaluate_collection
-from vidvec_msg.retrieval.paired_tests import paired_difference
+from vidvec_msg.retrieval.evaluation.paired_tests import paired_difference
 
 METRICS = ["recall@1", "hit_rate@1", "mrr", "map", "median_rank", "mean_rank"]
 

@@ -29,7 +29,7 @@ from vidvec_msg.retrieval.embed import (
     refuse_missing_media,
     spec_from_anywhere,
 )
-from vidvec_msg.retrieval.writing import VectorsWriter
+from vidvec_msg.retrieval.embedding.writing import VectorsWriter
 
 TESTS = Path(__file__).parent.parent
 

@@ -16,10 +16,10 @@ from vidvec_msg.embedders.contract import EmbedderCard, Role, Vectors
 from vidvec_msg.errors import RefusedRequest, TooManyFailures
 from vidvec_msg.formats.collections import write_collection
 from vidvec_msg.formats.items import Item
-from vidvec_msg.retrieval import directions
 from vidvec_msg.retrieval import evaluate as module
 from vidvec_msg.retrieval.evaluate import evaluate, read_report
-from vidvec_msg.retrieval.sides import kind_of
+from vidvec_msg.retrieval.evaluation import directions
+from vidvec_msg.retrieval.evaluation.sides import kind_of
 
 KEYWORD = "fakes:KeywordEmbedder"
 
@@ -348,7 +348,7 @@ def test_ranks_are_printed_as_ranks(folder: Path, tmp_path: Path) -> None:
 
 def weights_in_files(monkeypatch: pytest.MonkeyPatch, cache: Path) -> list[str]:
     """Makes the keyword embedder count as one with weights of its own; what is encoded is noted."""
-    from vidvec_msg.retrieval import vector_cache
+    from vidvec_msg.retrieval.evaluation import vector_cache
 
     encoded: list[str] = []
     encode = KeywordEmbedder.encode

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from vidvec_msg.embedders.contract import EmbedderCard, Role, Vectors
 from vidvec_msg.errors import RefusedRequest, TooManyFailures
 from vidvec_msg.formats.items import Item
-from vidvec_msg.retrieval import index_build as indexing
 from vidvec_msg.retrieval.embed import embed_items
 from vidvec_msg.retrieval.index import VectorIndex, build_index, index
+from vidvec_msg.retrieval.indexes import build as indexing
 from vidvec_msg.runs import file_digest
 
 DIM = 16

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.retrieval.evaluation.ranking import Gold, GoldRanks, rank_scores, tie_order
 from vidvec_msg.retrieval.metrics import (
     DEFAULT_METRICS,
     KINDS,
@@ -17,7 +18,6 @@ from vidvec_msg.retrieval.metrics import (
     parse_metrics,
     per_query,
 )
-from vidvec_msg.retrieval.ranking import Gold, GoldRanks, rank_scores, tie_order
 
 
 def ranked(*queries: dict[int, int], candidates: int = 10) -> GoldRanks:

@@ -19,7 +19,7 @@ from vidvec_msg.embedders.contract import Role, Vectors
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.pairs import Pair, read_pairs
-from vidvec_msg.retrieval.index_exact import cosines, nearest
+from vidvec_msg.retrieval.indexes.exact import cosines, nearest
 from vidvec_msg.retrieval.mining.choice import Rules
 from vidvec_msg.retrieval.mining.corpus import read_candidates
 from vidvec_msg.retrieval.mining.rows import Mined, mined

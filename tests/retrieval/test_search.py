@@ -19,11 +19,11 @@ from vidvec_msg.cli import main
 from vidvec_msg.embedders.contract import EmbedderCard
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item
-from vidvec_msg.retrieval import searcher as searching
 from vidvec_msg.retrieval.embed import embed_items
-from vidvec_msg.retrieval.hits_table import clock
 from vidvec_msg.retrieval.index import VectorIndex, build_index
 from vidvec_msg.retrieval.search import Hit, Searcher, search
+from vidvec_msg.retrieval.searching import searcher as searching
+from vidvec_msg.retrieval.searching.hits_table import clock
 
 SPEC = "fakes:KeywordEmbedder"
 

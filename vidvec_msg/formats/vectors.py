@@ -1,6 +1,6 @@
 """The vectors folder, read: numbered shards, ids in the same row order, failures, a manifest written last.
 
-``vidvec_msg.retrieval.writing`` writes it; an index is built from it, and the ``vectors:`` embedder answers
+``retrieval.embedding.writing`` writes it; an index is built from it, and the ``vectors:`` embedder answers
 from it. The format is open to whoever makes vectors elsewhere: ``shard-00000.npy`` … (float16 or float32,
 rows × dim), ``ids.parquet`` with a column ``id``, and ``manifest.json`` with ``card``, ``count``, ``dim`` and
 ``shards``, a list of ``{"file", "rows", "sha256"}``.

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vidvec_msg.errors import RefusedRequest, did_you_mean
-from vidvec_msg.retrieval.evaluated_runs import (
+from vidvec_msg.retrieval.comparison.evaluated_runs import (
     WAYS,
     EvaluatedRun,
     Values,
@@ -24,10 +24,10 @@ from vidvec_msg.retrieval.evaluated_runs import (
     read_runs,
     refuse_incomparable,
 )
-from vidvec_msg.retrieval.groups import SMALL_GROUP
-from vidvec_msg.retrieval.intervals import Kind, bootstrap_intervals, refuse_other_kind
+from vidvec_msg.retrieval.evaluation.groups import SMALL_GROUP
+from vidvec_msg.retrieval.evaluation.intervals import Kind, bootstrap_intervals, refuse_other_kind
+from vidvec_msg.retrieval.evaluation.paired_tests import bonferroni, holm, paired_differences
 from vidvec_msg.retrieval.metrics import MEDIANS, means
-from vidvec_msg.retrieval.paired_tests import bonferroni, holm, paired_differences
 from vidvec_msg.runs import replacing, require_new, software_versions, write_json
 
 log = logging.getLogger(__name__)
@@ -310,8 +310,8 @@ def _pairs(runs: Sequence[EvaluatedRun], baseline: str | None) -> list[tuple[int
 
 
 def _write(out: Path, content: dict[str, Any]) -> None:
-    from vidvec_msg.retrieval.compare_page import html_comparison
-    from vidvec_msg.retrieval.compare_tables import latex_comparison, markdown_comparison
+    from vidvec_msg.retrieval.comparison.page import html_comparison
+    from vidvec_msg.retrieval.comparison.tables import latex_comparison, markdown_comparison
 
     for file, text in (
         ("compare.md", markdown_comparison(content)),
@@ -324,6 +324,6 @@ def _write(out: Path, content: dict[str, Any]) -> None:
 
 
 def _tables(content: dict[str, Any]) -> str:
-    from vidvec_msg.retrieval.compare_tables import markdown_comparison, terminal_comparison
+    from vidvec_msg.retrieval.comparison.tables import markdown_comparison, terminal_comparison
 
     return terminal_comparison(content) if sys.stdout.isatty() else markdown_comparison(content)

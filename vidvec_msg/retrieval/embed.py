@@ -22,11 +22,11 @@ from vidvec_msg.formats.items import Item, item_digest
 from vidvec_msg.formats.vectors import MANIFEST, VectorsFolder
 from vidvec_msg.media.limits import clips_read, readers_since
 from vidvec_msg.retrieval.disk_space import refuse_without_room
-from vidvec_msg.retrieval.encoding import encode_batch, items_per_call
+from vidvec_msg.retrieval.embedding.encoding import encode_batch, items_per_call
+from vidvec_msg.retrieval.embedding.slices import adopt, bounds, discard, folder_of, parse_slice
+from vidvec_msg.retrieval.embedding.spec_paths import spec_from_anywhere
+from vidvec_msg.retrieval.embedding.writing import VectorsWriter, is_complete, writing
 from vidvec_msg.retrieval.progress import progress as progress_of
-from vidvec_msg.retrieval.slices import adopt, bounds, discard, folder_of, parse_slice
-from vidvec_msg.retrieval.spec_paths import spec_from_anywhere
-from vidvec_msg.retrieval.writing import VectorsWriter, is_complete, writing
 from vidvec_msg.runs import digest_of, software_versions
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ def embed(
         "side": side,
     }
     if engine == "ray":
-        from vidvec_msg.retrieval.ray_engine import embed_on_cluster
+        from vidvec_msg.retrieval.embedding.ray_engine import embed_on_cluster
 
         embed_on_cluster(items, embedder, actors=actors, **options)
     else:

@@ -19,23 +19,29 @@ from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.relevance import Qrels
 from vidvec_msg.formats.trec import write_trec_qrels
 from vidvec_msg.retrieval.benchmarks.published import published_for
-from vidvec_msg.retrieval.chance import SIMULATED
-from vidvec_msg.retrieval.directions import Evaluation, Options, Pool, Unreachable, evaluate_vectors
-from vidvec_msg.retrieval.divergence import most_diverging
-from vidvec_msg.retrieval.dual_softmax import CHOSEN_BY, NOTE, refuse_shared_queries
-from vidvec_msg.retrieval.intervals import Kind
-from vidvec_msg.retrieval.metrics import DEFAULT_METRICS, parse_metrics
-from vidvec_msg.retrieval.mteb_result import mteb_result
-from vidvec_msg.retrieval.per_query import FILE as PER_QUERY
-from vidvec_msg.retrieval.per_query import write_per_query
-from vidvec_msg.retrieval.scoring import (
+from vidvec_msg.retrieval.evaluation.chance import SIMULATED
+from vidvec_msg.retrieval.evaluation.directions import (
+    Evaluation,
+    Options,
+    Pool,
+    Unreachable,
+    evaluate_vectors,
+)
+from vidvec_msg.retrieval.evaluation.divergence import most_diverging
+from vidvec_msg.retrieval.evaluation.dual_softmax import CHOSEN_BY, NOTE, refuse_shared_queries
+from vidvec_msg.retrieval.evaluation.intervals import Kind
+from vidvec_msg.retrieval.evaluation.mteb_result import mteb_result
+from vidvec_msg.retrieval.evaluation.per_query import FILE as PER_QUERY
+from vidvec_msg.retrieval.evaluation.per_query import write_per_query
+from vidvec_msg.retrieval.evaluation.scoring import (
     direction_parts,
     dual_softmax_parts,
     groups_of_sides,
     score_sides,
 )
-from vidvec_msg.retrieval.sides import Made, Sides, embed_sides
-from vidvec_msg.retrieval.vector_cache import NONE, USER
+from vidvec_msg.retrieval.evaluation.sides import Made, Sides, embed_sides
+from vidvec_msg.retrieval.evaluation.vector_cache import NONE, USER
+from vidvec_msg.retrieval.metrics import DEFAULT_METRICS, parse_metrics
 from vidvec_msg.runs import read_json, replacing, require_new, software_versions, write_json
 
 if TYPE_CHECKING:
@@ -346,7 +352,7 @@ def _embed(
     cache: str,
 ) -> tuple[Made, Made | None]:
     """Vectors of the sides, and of those on which dual softmax chooses its temperatures."""
-    from vidvec_msg.retrieval.vector_cache import cached
+    from vidvec_msg.retrieval.evaluation.vector_cache import cached
 
     # the two often share their corpus, which is then embedded once: with no other cache, one in memory
     with cached(model, cache, spec=spec, within_the_run=validation is not None) as embedder:
@@ -362,8 +368,8 @@ def _embed(
 def _write(
     out: Path, report: Mapping[str, Any], evaluation: Evaluation, sides: Sides, *, with_pictures: bool
 ) -> None:
-    from vidvec_msg.retrieval.report import html_report
-    from vidvec_msg.retrieval.tables import markdown_report
+    from vidvec_msg.retrieval.reports.report import html_report
+    from vidvec_msg.retrieval.reports.tables import markdown_report
 
     judged = {"forward": sides.qrels, "reverse": sides.backwards}
     for name, direction in (("forward", evaluation.forward), ("reverse", evaluation.reverse)):
@@ -386,6 +392,6 @@ def _write(
 
 def _tables(report: Mapping[str, Any]) -> str:
     """The tables for stdout: drawn for a terminal, Markdown for a file or a pipe."""
-    from vidvec_msg.retrieval.tables import markdown_tables, terminal_tables
+    from vidvec_msg.retrieval.reports.tables import markdown_tables, terminal_tables
 
     return terminal_tables(report) if sys.stdout.isatty() else markdown_tables(report)

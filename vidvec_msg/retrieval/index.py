@@ -15,10 +15,10 @@ from vidvec_msg.embedders.load import load_embedder
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.collections import open_side
 from vidvec_msg.retrieval.embed import StoredType, embed_items, refuse_bad_request, refuse_missing_media
-from vidvec_msg.retrieval.index_build import VECTORS, build_index, refuse_bad_build
-from vidvec_msg.retrieval.index_rescore import Rescore
-from vidvec_msg.retrieval.milvus_build import build_milvus_index, refuse_bad_milvus
-from vidvec_msg.retrieval.vector_index import VectorIndex
+from vidvec_msg.retrieval.indexes.build import VECTORS, build_index, refuse_bad_build
+from vidvec_msg.retrieval.indexes.rescoring import Rescore
+from vidvec_msg.retrieval.indexes.vector_index import VectorIndex
+from vidvec_msg.retrieval.milvus.build import build_milvus_index, refuse_bad_milvus
 from vidvec_msg.runs import require_new
 
 __all__ = ["VectorIndex", "build_index", "index"]

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from vidvec_msg.errors import RefusedRequest, did_you_mean
-from vidvec_msg.retrieval.directions import Score
+from vidvec_msg.retrieval.comparison.evaluated_runs import WAYS
 from vidvec_msg.retrieval.evaluate import read_report
-from vidvec_msg.retrieval.evaluated_runs import WAYS
-from vidvec_msg.retrieval.latex import BEST, SECOND, latex_table, marks
+from vidvec_msg.retrieval.evaluation.directions import Score
 from vidvec_msg.retrieval.metrics import lower_is_better
-from vidvec_msg.retrieval.tables import interval_text, shown
+from vidvec_msg.retrieval.reports.latex import BEST, SECOND, latex_table, marks
+from vidvec_msg.retrieval.reports.tables import interval_text, shown
 from vidvec_msg.runs import replacing, require_new, write_json
 
 log = logging.getLogger(__name__)
@@ -263,7 +263,7 @@ def _latex(content: Mapping[str, Any]) -> str:
 
 
 def _html(content: Mapping[str, Any]) -> str:
-    from vidvec_msg.retrieval.page_parts import Row, Section, comparison_table, heading, joined, page
+    from vidvec_msg.retrieval.reports.page_parts import Row, Section, comparison_table, heading, joined, page
 
     sections = []
     for benchmark in content["benchmarks"]:

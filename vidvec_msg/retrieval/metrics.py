@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vidvec_msg.errors import Problems, did_you_mean
-from vidvec_msg.retrieval.ranking import GoldRanks, Ints
+from vidvec_msg.retrieval.evaluation.ranking import GoldRanks, Ints
 
 PerQuery = npt.NDArray[np.float64]
 

@@ -12,11 +12,10 @@ from typing import Any
 
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item
-from vidvec_msg.retrieval.hits import Dedupe, Hit, Wanted
-from vidvec_msg.retrieval.hits_table import drawn
-from vidvec_msg.retrieval.index_filter import parse_filters
-from vidvec_msg.retrieval.queries_file import STDIN, checked_queries
-from vidvec_msg.retrieval.search_queries import (
+from vidvec_msg.retrieval.indexes.filtering import parse_filters
+from vidvec_msg.retrieval.searching.hits import Dedupe, Hit, Wanted
+from vidvec_msg.retrieval.searching.hits_table import drawn
+from vidvec_msg.retrieval.searching.many_queries import (
     answer,
     count_vectors,
     failures_file,
@@ -24,7 +23,8 @@ from vidvec_msg.retrieval.search_queries import (
     refuse_bad_batches,
     vector_batches,
 )
-from vidvec_msg.retrieval.searcher import Searcher
+from vidvec_msg.retrieval.searching.queries_file import STDIN, checked_queries
+from vidvec_msg.retrieval.searching.searcher import Searcher
 
 __all__ = ["Hit", "Searcher", "search"]
 

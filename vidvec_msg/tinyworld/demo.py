@@ -25,8 +25,8 @@ from vidvec_msg.runs import write_json
 from vidvec_msg.tinyworld.collections import write_pairs, write_world
 
 if TYPE_CHECKING:
-    from vidvec_msg.retrieval.directions import Direction
     from vidvec_msg.retrieval.evaluate import Evaluated
+    from vidvec_msg.retrieval.evaluation.directions import Direction
 
 log = logging.getLogger(__name__)
 
@@ -196,8 +196,8 @@ def _finish(
 
 
 def _write_report(path: Path, results: Mapping[str, Evaluated]) -> None:
-    from vidvec_msg.retrieval import report
-    from vidvec_msg.retrieval.tables import HOW_TO_READ
+    from vidvec_msg.retrieval.reports import report
+    from vidvec_msg.retrieval.reports.tables import HOW_TO_READ
 
     sections = []
     for long in DIRECTIONS.values():
@@ -247,7 +247,7 @@ def _write_report(path: Path, results: Mapping[str, Evaluated]) -> None:
 
 
 def _histograms(results: Mapping[str, Evaluated], long: str) -> Any:
-    from vidvec_msg.retrieval import report
+    from vidvec_msg.retrieval.reports import report
 
     directions = {name: _direction(result, long) for name, result in results.items()}
     return report.columns(

@@ -169,7 +169,7 @@ class Gates:
 
     def _hits(self, embedder: Embedder, condition: Condition) -> Percent:
         from vidvec_msg.embedders.check import CollapsedSpaceWarning
-        from vidvec_msg.retrieval.directions import evaluate_vectors
+        from vidvec_msg.retrieval.evaluation.directions import evaluate_vectors
 
         messages, clips, qrels = self._split(condition.split)
         if condition.stories:

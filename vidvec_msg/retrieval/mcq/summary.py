@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from vidvec_msg.retrieval.groups import SMALL_GROUP
+from vidvec_msg.retrieval.evaluation.groups import SMALL_GROUP
 from vidvec_msg.retrieval.mcq.question import Answer, Question
 from vidvec_msg.retrieval.mcq.sitting import CONTROL, SHOWN, Sitting
 

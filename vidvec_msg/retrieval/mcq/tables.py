@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vidvec_msg.retrieval.benchmarks.published import MARK
-from vidvec_msg.retrieval.groups import SMALL_GROUP
+from vidvec_msg.retrieval.evaluation.groups import SMALL_GROUP
 
 _LISTED = 20  # guessable questions that the report names
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vidvec_msg.formats.pairs import Pair
-from vidvec_msg.retrieval.index_exact import cosines, nearest
+from vidvec_msg.retrieval.indexes.exact import cosines, nearest
 from vidvec_msg.retrieval.mining.choice import Rules, choose
 from vidvec_msg.retrieval.mining.texts import Candidates
 from vidvec_msg.retrieval.mining.vectors import TextVectors

@@ -168,7 +168,7 @@ def _pictures(
     pairs: Sequence[Pair], items: Mapping[str, Item], qrels: Qrels, clips: Sequence[Item]
 ) -> dict[str, str]:
     """Item id → picture of it, or of the first clip that is right for it."""
-    from vidvec_msg.retrieval.pictures import item_picture
+    from vidvec_msg.retrieval.reports.pictures import item_picture
 
     found = {}
     documents = {item.id: item for item in clips}

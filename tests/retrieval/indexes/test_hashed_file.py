@@ -1,0 +1,57 @@
+"""Whatever the pieces, the file is what was written and the digest is the file's."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vidvec_msg.retrieval.indexes.hashed_file import HashedFile
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    sizes=st.lists(
+        st.one_of(st.integers(0, 100), st.sampled_from([2**20 - 1, 2**20, 2**20 + 1, 3 * 2**20])), max_size=8
+    )
+)
+def test_the_digest_is_that_of_the_pieces_together(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int]
+) -> None:
+    path = tmp_path_factory.mktemp("f") / "file"
+    pieces = [np.random.default_rng(size).bytes(size) for size in sizes]
+    with HashedFile(path) as file:
+        for piece in pieces:
+            file.write(piece)
+    assert path.read_bytes() == b"".join(pieces)
+    assert file.digest == hashlib.sha256(b"".join(pieces)).hexdigest()
+
+
+def test_what_is_written_may_change_afterwards(tmp_path: Path) -> None:
+    rows = np.ones((3, 100_000), np.float32)
+    with HashedFile(tmp_path / "file") as file:
+        file.write(rows)
+        rows[:] = 2
+    assert file.digest == hashlib.sha256(np.ones((3, 100_000), np.float32).tobytes()).hexdigest()
+
+
+def test_a_file_that_was_broken_off_has_no_digest(tmp_path: Path) -> None:
+    file = HashedFile(tmp_path / "file")
+
+    def break_off() -> None:
+        with file:
+            file.write(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        break_off()
+    assert file.digest == ""
+
+
+def test_a_full_disk_is_an_error_where_it_is_written() -> None:
+    with pytest.raises(OSError, match="No space left on device"), HashedFile(Path("/dev/full")) as file:
+        file.write(b"x")

@@ -1,0 +1,1 @@
+"""Several evaluations side by side."""

@@ -1,0 +1,194 @@
+"""Several indexes of one embedder become one; the verb ``index-merge``."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from vidvec_msg.errors import Problems, RefusedRequest
+from vidvec_msg.retrieval.disk_space import refuse_too_large, told_when_full
+from vidvec_msg.retrieval.embedding.writing import save_matrix
+from vidvec_msg.retrieval.indexes.changes import open_items, places_of, tell_state
+from vidvec_msg.retrieval.indexes.folder import (
+    DELETED,
+    MANIFEST,
+    SegmentEntry,
+    described,
+    put_in_place,
+    read_manifest,
+    segments_of,
+)
+from vidvec_msg.retrieval.indexes.items import ItemTable, Mask
+from vidvec_msg.runs import require_new, software_versions, write_json
+
+log = logging.getLogger(__name__)
+
+Collision = Literal["refuse", "first", "last"]
+
+
+def index_merge(indexes: list[Path], out: Path, *, existing: Collision = "refuse") -> Path:
+    """Joins indexes of one embedder into a new one; those that are joined stay as they are.
+
+    Their segments are copied, whatever their kinds, so that nothing is trained or rounded again; the verb
+    index-compact makes one segment of them.
+
+    Args:
+        indexes: two or more index folders.
+        out: the index folder to make.
+        existing: an id that several have: "refuse" merges nothing and names it, "first" keeps the item of the
+            index that is named first, "last" the one of the last.
+
+    Returns:
+        the new index folder.
+
+    Raises:
+        RefusedRequest: other embedders or dimensions, ids that collide, or an index that is damaged; nothing
+            was written.
+    """
+    if len(indexes) < 2:
+        raise RefusedRequest(f"--indexes names {len(indexes)} index; a merge takes two or more.")
+    require_new(out, option="--out")
+    manifests = [read_manifest(folder) for folder in indexes]
+    refuse_other_embedders(indexes, manifests)
+    opened = [open_items(folder, manifest) for folder, manifest in zip(indexes, manifests, strict=True)]
+    live = [np.ones(items.num_rows, np.bool_) if mask is None else mask.copy() for items, mask in opened]
+    tables = [items for items, _ in opened]
+    _settle_collisions(indexes, tables, live, existing)
+    sizes = [
+        path.stat().st_size
+        for folder, manifest in zip(indexes, manifests, strict=True)
+        for path in places_of(folder, manifest).values()
+    ]
+    refuse_too_large(out, sum(sizes), f"--out {out}: the copies of {len(indexes)} indexes")
+    left = "Nothing of it was kept."
+    with put_in_place(out) as staged, told_when_full(out, f"--out {out}", left):
+        entries: list[SegmentEntry] = []
+        for folder, manifest in zip(indexes, manifests, strict=True):
+            for entry in segments_of(manifest):
+                entries.append(_copied(folder, manifest, entry, staged, len(entries)))
+        names = [name for entry in entries for name in entry.files]
+        deleted = np.flatnonzero(~np.concatenate(live))
+        if len(deleted):
+            save_matrix(staged / DELETED, deleted.astype(np.int64))
+            names.append(DELETED)
+        first = manifests[0]
+        merged: dict[str, Any] = {
+            **first,
+            "generation": 1,
+            "factory": entries[0].factory,
+            "factory_reason": f"merged of {len(indexes)} indexes",
+            "search_parameters": entries[0].search_parameters,
+            "count": int(sum(mask.sum() for mask in live)),
+            "scores": "cosine" if {_scores(one) for one in manifests} == {"cosine"} else "approximate",
+            "segments": [entry.to_dict() for entry in entries],
+            "deleted": {"file": DELETED, "count": len(deleted)} if len(deleted) else None,
+            "recall": None,  # none was measured of this one
+            "merged_from": [str(folder.resolve()) for folder in indexes],
+            "key": "",
+            **described(staged, names),
+            "versions": software_versions(),
+        }
+        merged.pop("estimate", None)
+        _refuse_changed(indexes, manifests, merged)
+        write_json(staged / MANIFEST, merged)
+    log.info("merged %d indexes into %s", len(indexes), out)
+    tell_state(out, merged)
+    return out
+
+
+def refuse_other_embedders(indexes: Sequence[Path], manifests: Sequence[dict[str, Any]]) -> None:
+    """Refuses indexes whose vectors are not comparable with the first one's, all reasons in one message.
+
+    Raises:
+        RefusedRequest: another embedder, dimension or role, or an index that is named twice.
+    """
+    problems = Problems("indexes cannot be merged")
+    first, own = indexes[0], manifests[0]
+    for folder, times in Counter(path.resolve() for path in indexes).items():
+        if times > 1:
+            problems.add(f"{folder} is named {times} times")
+    for folder, manifest in zip(indexes[1:], manifests[1:], strict=True):
+        card, other = own["card"], manifest["card"]
+        if card["dim"] != other["dim"]:
+            problems.add(f"{folder} has {other['dim']} dimensions, {first} has {card['dim']}")
+        if card.get("fingerprint") != other.get("fingerprint"):
+            problems.add(
+                f"{folder} was made with {other['name']} (fingerprint {other.get('fingerprint')}), {first} "
+                f"with {card['name']} (fingerprint {card.get('fingerprint')})"
+            )
+        if own.get("role") != manifest.get("role"):
+            problems.add(
+                f"{folder} was embedded in role {manifest.get('role')!r}, {first} in {own.get('role')!r}"
+            )
+    for folder, manifest in zip(indexes, manifests, strict=True):
+        if _scores(manifest) == "transformed":
+            problems.add(
+                f"{folder} ({manifest['factory']}) scores by transformed vectors, which compare with no "
+                "other index's; build it with --rescore float16, or without PCA"
+            )
+    problems.refuse_if_any()
+
+
+def _scores(manifest: dict[str, Any]) -> str:
+    """What the scores of a search are; manifests of format 1 do not say it."""
+    return str(manifest.get("scores", "transformed" if "PCA" in manifest["factory"] else "approximate"))
+
+
+def _settle_collisions(
+    indexes: Sequence[Path], tables: Sequence[ItemTable], live: list[Mask], existing: Collision
+) -> None:
+    """Deletes from ``live`` what another index has too, or refuses it."""
+    problems = Problems("indexes cannot be merged (--existing first or last decides)")
+    order = range(len(tables)) if existing != "last" else range(len(tables) - 1, -1, -1)
+    done: list[int] = []
+    for number in order:
+        for earlier in done:
+            twice = tables[number].shared(tables[earlier], live[earlier]) & live[number]
+            if existing == "refuse":
+                for name in tables[number].names(np.flatnonzero(twice)):
+                    problems.add(f"{indexes[earlier]} and {indexes[number]} have an item {name!r}")
+            live[number] &= ~twice
+        done.append(number)
+    problems.refuse_if_any()
+
+
+def _copied(
+    folder: Path, manifest: dict[str, Any], entry: SegmentEntry, staged: Path, number: int
+) -> SegmentEntry:
+    """Copies the files of a segment and gives them the names of the merged index's segment ``number``."""
+    paths, names = places_of(folder, manifest), {}
+    for kind, name in (("index", entry.index), ("ids", entry.ids), ("vectors", entry.vectors)):
+        if name is not None:
+            ending = name.rpartition(".")[2]
+            names[kind] = f"{kind}.{ending}" if not number else f"{kind}.s{number + 1}.{ending}"
+            try:
+                shutil.copyfile(paths[name], staged / names[kind])
+            except FileNotFoundError as error:
+                raise RefusedRequest(
+                    f"index {folder} was changed while it was being merged; merge again when it is not."
+                ) from error
+    return SegmentEntry.from_dict({**entry.to_dict(), **names})
+
+
+def _refuse_changed(
+    indexes: Sequence[Path], manifests: Sequence[dict[str, Any]], merged: dict[str, Any]
+) -> None:
+    """Refuses copies that are not what their manifests said: damaged, or changed while they were made."""
+    copied = iter(SegmentEntry.from_dict(content) for content in merged["segments"])
+    problems = Problems("indexes cannot be merged")
+    for folder, manifest in zip(indexes, manifests, strict=True):
+        for entry in segments_of(manifest):
+            for name, copy in zip(entry.files, next(copied).files, strict=True):
+                found, expected = merged["checksums"][copy], manifest["checksums"][name]
+                if found != expected:
+                    problems.add(
+                        f"{folder}: {name} is damaged, or was changed meanwhile: found {found}, expected "
+                        f"SHA-256 {expected}"
+                    )
+    problems.refuse_if_any()

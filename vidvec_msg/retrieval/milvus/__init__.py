@@ -1,0 +1,1 @@
+"""Indexes in Milvus, behind the contract of ``indexes.searchable``."""

@@ -1,0 +1,1 @@
+"""Questions to an index: one or many, and what comes back."""
