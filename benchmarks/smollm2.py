@@ -31,7 +31,11 @@ def smollm2(*, chat: bool = False) -> Path | None:
     if stored() is None:
         return None
     if not folder.is_dir():
-        write(folder, chat=chat)
+        try:
+            write(folder, chat=chat)
+        except OSError:
+            if not folder.is_dir():  # else another process has written it meanwhile
+                raise
     return folder
 
 
