@@ -1,4 +1,4 @@
-"""Writes the file tree into README.md, from the first sentence of each module's docstring.
+"""Writes the folders and the file tree into README.md, from the first sentence of each docstring.
 
 python docs/file_tree.py           rewrite it between the markers
 python docs/file_tree.py --check   exit 1 if it is out of date (a test calls this)
@@ -12,8 +12,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "vidvec_msg"
 BEGIN, END = "<!-- tree: begin -->", "<!-- tree: end -->"
 COLUMN = 31
+FOLDERS = ("formats", "media", "embedders", "train", "retrieval", "data_synth", "tinyworld", "samples")
 
 # what has no docstring, and the folders that are not opened here
 OTHERS = [
@@ -31,20 +33,34 @@ OTHERS = [
 ]
 
 
-def tree() -> str:
-    lines = [_line(name, text, 0) for name, text in OTHERS]
-    package = ROOT / "vidvec_msg"
-    lines += ["vidvec_msg/"]
-    lines += [_line(path.name, _sentence(path), 1) for path in sorted(package.glob("[!_]*.py"))]
-    folders = ("formats", "media", "embedders", "train", "retrieval", "data_synth", "tinyworld", "samples")
-    for folder in folders:
-        lines.append(_line(f"{folder}/", _sentence(package / folder / "__init__.py"), 1))
-        paths = sorted((package / folder).rglob("*.py"), key=lambda path: (len(path.parts), path))
-        for path in paths:
-            if path.name != "__init__.py":
-                name = path.relative_to(package / folder).as_posix()
-                lines.append(_line(name, _sentence(path), 2))
+def overview() -> str:
+    """The folders."""
+    lines = [_line(name, text, 0) for name, text in OTHERS] + ["vidvec_msg/"]
+    for folder in FOLDERS:
+        lines += [
+            _line(f"{path.name}/", _sentence(path / "__init__.py"), depth)
+            for path, depth in _packages(folder)
+        ]
     return "\n".join(lines)
+
+
+def tree() -> str:
+    """Every module, below the package that it stands in."""
+    lines = ["vidvec_msg/"]
+    lines += [_line(path.name, _sentence(path), 1) for path in sorted(PACKAGE.glob("[!_]*.py"))]
+    for folder in FOLDERS:
+        for path, depth in _packages(folder):
+            lines.append(_line(f"{path.name}/", _sentence(path / "__init__.py"), depth))
+            modules = [module for module in sorted(path.glob("*.py")) if module.name != "__init__.py"]
+            lines += [_line(module.name, _sentence(module), depth + 1) for module in modules]
+    return "\n".join(lines)
+
+
+def _packages(folder: str) -> list[tuple[Path, int]]:
+    """A package and those in it, each with its depth in the tree."""
+    top = PACKAGE / folder
+    inner = sorted(path.parent for path in top.rglob("__init__.py") if path.parent != top)
+    return [(top, 1), *((path, 1 + len(path.relative_to(top).parts)) for path in inner)]
 
 
 def _sentence(path: Path) -> str:
@@ -60,7 +76,8 @@ def _line(name: str, text: str, depth: int) -> str:
 def main() -> int:
     readme = ROOT / "README.md"
     page = readme.read_text(encoding="utf-8")
-    block = f"{BEGIN}\n```\n{tree()}\n```\n{END}"
+    files = f"<details><summary>File by file</summary>\n\n```\n{tree()}\n```\n</details>"
+    block = f"{BEGIN}\n```\n{overview()}\n```\n\n{files}\n{END}"
     new = re.sub(f"{BEGIN}.*?{END}", lambda _: block, page, flags=re.DOTALL)
     if "--check" in sys.argv:
         return int(new != page)

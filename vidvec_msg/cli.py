@@ -71,6 +71,9 @@ VERBS: Mapping[str, Verb] = {
     "filter-pairs": Verb(
         "vidvec_msg.data_synth.filter_verb:filter_pairs", "any pairs → those that stay, and why others do not"
     ),
+    "build-benchmark": Verb(
+        "vidvec_msg.data_synth.benchmark.verb:build_benchmark", "messages → clips that imply them, to be rated"
+    ),
     "mine-negatives": Verb(
         "vidvec_msg.retrieval.mining.verb:mine_negatives", "hard negatives for pairs, by any embedder"
     ),
@@ -79,6 +82,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "evaluate": Verb("vidvec_msg.retrieval.evaluate:evaluate", "measure an embedder in both directions"),
     "compare": Verb("vidvec_msg.retrieval.compare:compare", "evaluations side by side, with paired tests"),
+    "fuse": Verb("vidvec_msg.retrieval.fuse:fuse", "evaluations of several embedders → one, lists joined"),
     "leaderboard": Verb(
         "vidvec_msg.retrieval.leaderboard:leaderboard", "many evaluations → one table a benchmark"
     ),

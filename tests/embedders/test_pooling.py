@@ -108,7 +108,7 @@ def test_layer_0_at_the_last_position_is_the_last_tokens_embedding(llm, texts):
     [
         (4, "last", r"layer must be -1 .*, 0 .* or 1 to 3 .*, got 4"),
         (-2, "last", "got -2"),
-        (-1, "cls", "pooling must be one of last, mean, got 'cls'"),
+        (-1, "cls", "pooling must be one of last, mean, visual, got 'cls'"),
     ],
 )
 def test_values_are_checked(layer, pooling, reason):

@@ -423,6 +423,9 @@ def test_dual_softmax_is_a_second_number(
     assert "## With dual softmax" in capsys.readouterr().out
     assert "With dual softmax" in (out / "report.html").read_text()
     elsewhere = collection(tmp_path / "elsewhere")
+    for side in ("corpus", "queries"):  # other texts
+        path = elsewhere / f"{side}.jsonl"
+        path.write_text(path.read_text().replace('"text": "', '"text": "there: '))
     other = read_report(evaluate(folder, KEYWORD, tmp_path / "o", dual_softmax=f"{elsewhere}:test"))
     assert other["dual_softmax"]["forward"]["validation_queries"] == 4
 
@@ -439,6 +442,7 @@ def test_dual_softmax_is_refused_without_other_queries(folder: Path, tmp_path: P
     for named, message in (
         ("test", "must be chosen on queries that the test does not have"),
         ("nowhere", "split 'nowhere' does not exist"),
+        (f"{collection(tmp_path / 'copy')}:test", "4 queries hold what queries of the test hold: 'q-apple'"),
         ("folder:", "a split of the collection, or FOLDER:SPLIT; given was 'folder:'"),
     ):
         with pytest.raises(RefusedRequest, match=message):

@@ -85,6 +85,35 @@ def test_what_is_written_and_printed(board: Path, tmp_path: Path, capsys: pytest
     assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "b/leaderboard.json").read_text())
 
 
+def test_a_row_with_skipped_queries_says_so_and_is_never_the_best(tmp_path: Path) -> None:
+    root = world(tmp_path / "world", 8)
+    evaluate_collection(root, "fakes:KeywordEmbedder", tmp_path / "e/whole", metrics=METRICS, pictures=False)
+    text = (root / "queries.jsonl").read_text()
+    (root / "queries.jsonl").write_text(
+        text.replace('"text": "apple"', '"text": "pear"')
+    )  # a wrong one at rank 1
+    evaluate_collection(root, "fakes:KeywordEmbedder", tmp_path / "e/part", metrics=METRICS, pictures=False)
+    content = gather(tmp_path / "e")
+    part = content["benchmarks"][0]["forward"]
+    assert part["queries"] == 8
+    assert {row["name"]: row["skipped"] for row in part["rows"]} == {
+        "keywords (part)": 1,
+        "keywords (whole)": 0,
+    }
+    leaderboard(tmp_path / "e", out=tmp_path / "b")
+    printed = (tmp_path / "b/leaderboard.md").read_text()
+    (row,) = (line for line in printed.splitlines()[:12] if "keywords (part) (1 skipped)" in line)
+    assert "**" not in row
+    assert "<u>" not in row
+    assert "Rows with skipped queries are means over the others" in printed
+    assert "(1 skipped)" in (tmp_path / "b/leaderboard.html").read_text()
+    assert "Rows with skipped" in (tmp_path / "b/leaderboard.html").read_text()
+    (line,) = [
+        line for line in (tmp_path / "b/leaderboard.tex").read_text().splitlines()[:12] if "skipped" in line
+    ]
+    assert "textbf" not in line
+
+
 def test_evaluations_of_one_name_in_folders_of_one_name_are_all_there(board: Path, tmp_path: Path) -> None:
     for name in ("keywords", "flat"):
         shutil.copytree(board / name, tmp_path / name / "e")

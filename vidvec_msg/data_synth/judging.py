@@ -16,7 +16,7 @@ from vidvec_msg.data_synth.diversity import Vectors, tfidf
 from vidvec_msg.data_synth.filters.chain import Reject, Step
 from vidvec_msg.data_synth.filters.contract import Reason
 from vidvec_msg.data_synth.filters.words import words_of
-from vidvec_msg.data_synth.parsing import Unusable, object_of
+from vidvec_msg.data_synth.parsing import Unusable, object_of, truths_of, words_in
 from vidvec_msg.data_synth.questions import Kind, Question
 from vidvec_msg.data_synth.replies import Record, ReplyStore, read_records
 from vidvec_msg.data_synth.template import Template
@@ -89,20 +89,7 @@ def read_judgement(reply: Reply) -> Mapping[str, Any]:
     Raises:
         Unusable: one of them is missing or neither true nor false.
     """
-    found = object_of(reply, ASKED)
-    answers: dict[str, Any] = {}
-    for name in ASKED:
-        value = found[name]
-        if isinstance(value, str) and value.strip().casefold() in ("true", "false", "yes", "no"):
-            value = value.strip().casefold() in ("true", "yes")
-        if not isinstance(value, bool):
-            raise Unusable("fields", f"{name} is {value!r}, not true or false")
-        answers[name] = value
-    try:
-        answers["why"] = str(object_of(reply, ("why",))["why"])
-    except Unusable:
-        answers["why"] = ""
-    return answers
+    return {**truths_of(reply, ASKED), "why": words_in(reply, "why")}
 
 
 def choice_questions(

@@ -91,6 +91,33 @@ def object_of(reply: Reply, names: Sequence[str]) -> dict[str, Any]:
     raise Unusable("no JSON", text[:120])
 
 
+def truths_of(reply: Reply, names: Sequence[str]) -> dict[str, bool]:
+    """Fields that are true or false; "yes" and "no" are taken for them.
+
+    Raises:
+        Unusable: one of them is missing or neither.
+    """
+    found = object_of(reply, names)
+    truths: dict[str, bool] = {}
+    for name in names:
+        value = found[name]
+        if isinstance(value, str) and value.strip().casefold() in ("true", "false", "yes", "no"):
+            value = value.strip().casefold() in ("true", "yes")
+        if not isinstance(value, bool):
+            raise Unusable("fields", f"{name} is {value!r}, not true or false")
+        truths[name] = value
+    return truths
+
+
+def words_in(reply: Reply, name: str) -> str:
+    """A text that may be missing, in one line; empty if it is."""
+    try:
+        value = object_of(reply, (name,))[name]
+    except Unusable:
+        return ""
+    return " ".join(value.split()) if isinstance(value, str) else ""
+
+
 def _objects(text: str) -> Iterator[Mapping[str, Any]]:
     """JSON objects in a text, the most literal reading first."""
     fenced = _FENCED.match(text)

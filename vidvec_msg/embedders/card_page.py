@@ -90,6 +90,8 @@ def _what(card: EmbedderCard, *, adapter: bool, told: bool) -> str:
 def _state(card: EmbedderCard) -> str:
     layer = FINAL if card.layer is None else card.layer
     names = {FINAL: "the normed final state", 0: "the embedding output"}
+    if card.normed:
+        return f"the output of block {layer} behind the model's final norm"
     return names.get(layer, f"the raw output of block {layer}")
 
 

@@ -21,7 +21,7 @@ from vidvec_msg.embedders.processor_call import (
     model_inputs,
     video_metadata,
 )
-from vidvec_msg.embedders.prompts import AUDIO_SLOT, TEXT_SLOT, VISUAL_SLOT, PromptTemplate
+from vidvec_msg.embedders.prompts import AUDIO_SLOT, PROMPTS, TEXT_SLOT, VISUAL_SLOT, PromptTemplate
 from vidvec_msg.embedders.turns import Turn
 from vidvec_msg.embedders.visuals import (
     frames_as_images,
@@ -36,6 +36,8 @@ from vidvec_msg.media.video import Frames
 __all__ = ["Chat", "Placement", "Side", "Turn", "video_metadata"]
 
 Placement = Literal["before", "after", "none"]
+
+QUESTION_SLOT = "{query}"
 
 
 class Chat:
@@ -58,6 +60,7 @@ class Chat:
         tokenizer.padding_side = padding
         if tokenizer.pad_token is None:  # GPT-style; the mask hides padding, its id is of no matter
             tokenizer.pad_token = tokenizer.eos_token
+        self.template_options: dict[str, Any] = {}  # variables of the chat template, such as enable_thinking
         self._moved: dict[str, bool] = {}  # media that the chat template moves before all words
         self._control = _control_tokens(tokenizer, processor)
 
@@ -171,13 +174,8 @@ class Chat:
             ValueError: the model takes no frames, its chat template words another number of them, or the
                 prompt alone is longer than ``max_tokens``.
         """
-        kind = "video" if isinstance(visual, Frames) else "image"
-        if not (takes_images(self.processor) or (kind == "video" and takes_videos(self.processor))):
-            raise ValueError(self._blindness(kind))
-        wording = (template.video if kind == "video" else template.image).split(VISUAL_SLOT)
-        slots = [{"type": kind}]
-        if isinstance(visual, Frames) and frames_as_images(self.processor):
-            slots = [{"type": "image"}] * len(visual.pixels)
+        slots = self._slots(visual)
+        wording = (template.video if isinstance(visual, Frames) else template.image).split(VISUAL_SLOT)
         said = (transcript or "").strip() if placement != "none" else ""
         prompt, tokens, cut = self._around(slots, template, wording, said, placement, max_tokens)
         if isinstance(visual, Frames):
@@ -205,6 +203,64 @@ class Chat:
         slots = [{"type": "audio"}]
         prompt, tokens, cut = self._around(slots, template, wording, said, placement, max_tokens)
         return Turn(prompt, tokens, cut=cut, heard=heard)
+
+    def question_turn(
+        self,
+        wording: tuple[str, str],
+        clip: Frames | Pixels | str | None,
+        words: str,
+        *,
+        transcript: str = "",
+        ending: str = "",
+        max_tokens: int = 4096,
+        heard: Heard | None = None,
+    ) -> Turn:
+        """A clip and a question about it in one user turn. Nothing of it is ever cut.
+
+        Args:
+            wording: what stands before the clip, and what stands behind it with :data:`QUESTION_SLOT` where
+                the words go; the words may also stand before the clip.
+            clip: frames, an image, a text that stands for a clip, or None for sound alone.
+            words: of the question. Control tokens in them are broken up, as in the clip's text.
+            transcript: what is said in the clip; stands before it.
+            ending: follows the generation prompt, where an answer shall begin.
+            max_tokens: tokens of all words, placeholders not expanded.
+            heard: the clip's own sound.
+
+        Raises:
+            ValueError: the model does not take such a clip, or the words are longer than ``max_tokens``.
+        """
+        said = self._as_words(transcript.strip())
+        before, after = (part.replace(QUESTION_SLOT, self._as_words(words)) for part in wording)
+        before = f"{said}\n{before}" if said else before
+        slots: list[dict[str, str]] = []
+        if isinstance(clip, str):
+            parts = [{"type": "text", "text": f"{before}{self._as_words(clip)}{after}"}]
+        else:
+            if clip is None and (heard is None or not hears(self.processor)):
+                raise ValueError("this model takes no sound")
+            slots = [{"type": "audio"}] if clip is None else self._slots(clip)
+            parts = [{"type": "text", "text": before}, *slots, {"type": "text", "text": after}]
+        prompt = self._render([part for part in parts if part.get("text") != ""], PROMPTS["plain"]) + ending
+        ids = self._ids(prompt)
+        if len(ids) > max_tokens:
+            raise ValueError(
+                f"the words of the question take {len(ids)} tokens and max_tokens is {max_tokens}; a "
+                "question is never cut"
+            )
+        if slots:
+            self._check_slots(prompt, slots)
+        visual = {} if clip is None or isinstance(clip, str) else _filled(clip)
+        return Turn(prompt, len(ids), **visual, heard=heard, ids=tuple(ids))
+
+    def _slots(self, visual: Frames | Pixels) -> list[dict[str, str]]:
+        """The parts of a conversation that stand for a clip or an image."""
+        kind = "video" if isinstance(visual, Frames) else "image"
+        if not (takes_images(self.processor) or (kind == "video" and takes_videos(self.processor))):
+            raise ValueError(self._blindness(kind))
+        if isinstance(visual, Frames) and frames_as_images(self.processor):
+            return [{"type": "image"}] * len(visual.pixels)
+        return [{"type": kind}]
 
     def _around(
         self,
@@ -265,7 +321,7 @@ class Chat:
         renderer: Any = self.processor if getattr(self.processor, "chat_template", None) else self.tokenizer
         try:
             rendered: str = renderer.apply_chat_template(
-                conversation, tokenize=False, add_generation_prompt=True
+                conversation, tokenize=False, add_generation_prompt=True, **self.template_options
             )
         except TemplateError as error:
             raise ValueError(
@@ -397,6 +453,10 @@ class Chat:
         equals only.
         """
         return go_together(self.processor, one, other)
+
+
+def _filled(visual: Frames | Pixels) -> dict[str, Any]:
+    return {"frames": visual} if isinstance(visual, Frames) else {"image": visual}
 
 
 def _control_tokens(tokenizer: Any, processor: Any | None) -> list[str]:

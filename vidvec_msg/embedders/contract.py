@@ -51,6 +51,7 @@ class EmbedderCard:
         truncate_dim: how many of the model's dimensions are kept, the first ones; 0 keeps all.
         merged_from: fingerprint of the embedder whose adapter was merged into the weights; recorded, not part
             of the fingerprint.
+        normed: whether the model's final norm is applied to the state of ``layer``.
         trained_over: "nf4" if the adapter was trained over 4-bit weights (QLoRA); the embedder opens on the
             model as it is published. Recorded, not part of the fingerprint.
     """
@@ -76,6 +77,7 @@ class EmbedderCard:
     truncate_dim: int = field(default=0, metadata=NEUTRAL)
     merged_from: str = field(default="", metadata=NEUTRAL)
     trained_over: str = field(default="", metadata=NEUTRAL)
+    normed: bool = field(default=False, metadata=NEUTRAL)
 
     @property
     def fingerprint(self) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -25,8 +27,9 @@ from vidvec_msg.embedders.inspection import Tally, inspect_turn
 from vidvec_msg.embedders.models import combined_digest, local_folder, resolve_model, weights_digest
 from vidvec_msg.embedders.omni import hears, longest_sound, sound_rate
 from vidvec_msg.embedders.padding import needs_mask
-from vidvec_msg.embedders.pooling import FINAL, POOLINGS, Pooling, check_read_out, reading_layer
-from vidvec_msg.embedders.prompts import PromptTemplate, resolve_prompt
+from vidvec_msg.embedders.pooling import FINAL, Pooling, visual_mask
+from vidvec_msg.embedders.prompts import PromptTemplate, resolve_prompt, worded_for
+from vidvec_msg.embedders.read_outs import ReadOut, StateReader
 from vidvec_msg.embedders.reading import ClipReader, ItemReader
 from vidvec_msg.embedders.visuals import heard_token_ids, visual_token_ids
 from vidvec_msg.errors import Failure, ItemError, RefusedRequest
@@ -57,7 +60,8 @@ class MultimodalLLM:
         prompt: preset name, or a template.
         layer: state that is read: -1 the normed final one, 0 the embedding output, n the raw output of block
             n.
-        pooling: "last" (the generation prompt's last token) or "mean".
+        pooling: "last" (the generation prompt's last token), "mean" (of all that is no padding), or "visual"
+            (the mean of what frames and images became; of an item without any, as a text, "mean").
         fps: frames taken per second of clip.
         max_frames: frames per clip at most.
         max_pixels: height x width of a frame or image at most; 0 leaves it to the model's processor.
@@ -79,6 +83,9 @@ class MultimodalLLM:
         decode_workers: clips decoded side by side.
         trust_remote_code: run Python files that come with the model.
         name: for tables; made from the model's and adapter's names if not given.
+        normed: the model's final norm is applied to the state of ``layer``; the final state always is.
+        role_prompts: system turn of a role ("query", "document") in the place of the prompt's instruction;
+            an embedder folder or a YAML file can hold it, a spec cannot.
 
     Raises:
         ValueError: an option has a value that is not accepted.
@@ -111,6 +118,8 @@ class MultimodalLLM:
         decode_workers: int = 2,
         trust_remote_code: bool = False,
         name: str | None = None,
+        normed: bool = False,
+        role_prompts: Mapping[str, str] | None = None,
     ) -> None:
         _check_options(
             transcript, dtype, max_tokens=max_tokens, batch_size=batch_size, batch_frames=batch_frames
@@ -135,10 +144,10 @@ class MultimodalLLM:
         self.backbone = load_backbone(
             source, revision=revision, device=self.device, dtype=dtype, trust_remote_code=trust_remote_code
         )
-        check_read_out(layer, pooling, blocks=self.backbone.blocks)
         if (most := self.backbone.positions) is not None and max_tokens > most:
             raise ValueError(f"max_tokens is {max_tokens}, and this model has positions for {most} tokens")
         kept = _kept_dimensions(truncate_dim, self.backbone.dim)
+        self._states_at = StateReader(self.backbone.tower, [ReadOut(layer, pooling, normed)], keep=kept)
         if adapter is not None:
             put_adapter_on(self.backbone.full, self.backbone.tower, Path(adapter))
             self.backbone.full.eval()
@@ -146,10 +155,9 @@ class MultimodalLLM:
         if listener is not None:
             modalities = (*modalities, "audio")
         batch_tokens = batch_tokens or (_GPU_TOKENS if self.device.type == "cuda" else _CPU_TOKENS)
+        self.model = str(model)  # what was opened; the card may name where that came from
         self.batch_size = batch_size
         self._limits = BatchLimits(batch_size, batch_tokens, batch_frames)
-        self._layer = layer
-        self._pool = POOLINGS[pooling]
         self._kept: dict[tuple[Role, int], tuple[Item, np.ndarray]] = {}  # by role and identity, see encode
         self._one_caller = RLock()  # tokenizers and the hooks of a layer serve one caller at a time
         self._judged = False  # whether the space was looked at for collapse
@@ -177,7 +185,72 @@ class MultimodalLLM:
             versions=software_versions(),
             sound=sound,
             truncate_dim=kept if kept < self.backbone.dim else 0,
+            normed=normed,
+            role_prompts=_checked_role_prompts(role_prompts, template),
         )
+
+    def variant(
+        self,
+        *,
+        read_outs: Sequence[ReadOut] | None = None,
+        prompt: PromptTemplate | None = None,
+        role_prompts: Mapping[str, str] | None = None,
+        transcript: Placement | None = None,
+        frames: FramePolicy | None = None,
+    ) -> MultimodalLLM:
+        """The same loaded model, read or worded otherwise. Nothing is loaded again; the two take turns.
+
+        Args:
+            read_outs: where it is read. Of several, a vector is their unit vectors side by side, each divided
+                by the square root of their number: (items, read-outs × dim), of norm 1.
+            prompt: wording.
+            role_prompts: as of the class.
+            transcript: as of the class.
+            frames: which frames of a clip; ``max_pixels`` must stay, the processor was opened for it.
+
+        Returns:
+            an embedder of its own, with its own card, for what is not given as this one.
+
+        Raises:
+            ValueError: a value that is not accepted.
+            RefusedRequest: a read-out that the model does not have.
+        """
+        made, reader, card = copy.copy(self), self._reader, self._card
+        if read_outs is not None:
+            made._states_at = StateReader(self.backbone.tower, read_outs, keep=self._states_at.keep)
+            card = dataclasses.replace(card, **_recorded(read_outs), dim=made._states_at.dim)
+            made._judged = len(read_outs) > 1  # layers that say nothing are expected among many
+        if transcript is not None:
+            _check_options(transcript, "auto")
+            reader = dataclasses.replace(reader, transcript=transcript)
+        if frames is not None:
+            if frames.max_pixels != (opened := reader.policy.max_pixels):
+                raise ValueError(f"max_pixels is {frames.max_pixels}, and the model was opened for {opened}")
+            reader = dataclasses.replace(reader, clips=ClipReader(frames, reader.pool))
+        if prompt is not None:
+            reader = dataclasses.replace(reader, prompt=prompt)
+        worded = card.role_prompts if role_prompts is None else role_prompts
+        made._reader, made._kept, made._tally = reader, {}, Tally()
+        made._card = dataclasses.replace(
+            card,
+            prompt=reader.prompt,
+            role_prompts=_checked_role_prompts(worded, reader.prompt),
+            transcript=reader.transcript,
+            frames=None if card.frames is None else reader.policy,
+        )
+        return made
+
+    @property
+    def read_outs(self) -> tuple[ReadOut, ...]:
+        """Where the model is read."""
+        return self._states_at.read_outs
+
+    def _reader_of(self, role: Role) -> ItemReader:
+        """Words items of a role."""
+        if role not in self._card.role_prompts:
+            return self._reader
+        worded = worded_for(self._reader.prompt, self._card.role_prompts[role])
+        return dataclasses.replace(self._reader, prompt=worded)
 
     def _listener(self, clips: ClipReader, sound: bool) -> Listener | None:
         if hears(self.chat.processor):
@@ -228,7 +301,7 @@ class MultimodalLLM:
                     visual_ids=self._visual_ids,
                     heard_ids=heard_token_ids(self.backbone.full.config),
                 )
-                for item, turn in zip(items, self._reader.turns(items), strict=True)
+                for item, turn in zip(items, self._reader_of(role).turns(items), strict=True)
             ]
 
     def prepare(self, items: Sequence[Item]) -> None:
@@ -247,7 +320,7 @@ class MultimodalLLM:
 
         Args:
             items: any mixture of modalities.
-            role: "query" or "document"; this embedder words both alike (the prompt mirror).
+            role: "query" or "document"; worded alike (the prompt mirror) unless the card has role prompts.
 
         Returns:
             float32 (items, dim).
@@ -266,7 +339,7 @@ class MultimodalLLM:
         states = np.empty((len(items), self.card.dim), dtype=np.float32)
         rows = self._recall(items, role, states)  # of the items that have no state yet
         failures: list[Failure] = []
-        stream = self._reader.stream([items[row] for row in rows], failures)
+        stream = self._reader_of(role).stream([items[row] for row in rows], failures)
         for window in self._limits.windows(stream):
             turns = [turn for _, turn in window]
             batches = list(self._limits.batches(turns, self.chat.go_together))
@@ -342,8 +415,12 @@ class MultimodalLLM:
         On a CPU batches of texts run side by side, one thread each: inside one batch the threads would wait
         for each other at every layer.
         """
+        with self._states_at.attached():
+            yield from self._all_run(batches)
+
+    def _all_run(self, batches: list[list[Turn]]) -> Iterator[np.ndarray]:
         threads = torch.get_num_threads()
-        apart = self.device.type == "cpu" and self._layer == FINAL and threads > 1 and len(batches) > 1
+        apart = self.device.type == "cpu" and threads > 1 and len(batches) > 1
         if not apart or any(turns[0].kind != "text" for turns in batches):
             yield from map(self._states, batches)
             return
@@ -396,14 +473,15 @@ class MultimodalLLM:
     @torch.inference_mode()
     def _pooled(self, given: tuple[dict[str, Any], Tensor]) -> np.ndarray:
         inputs, mask = given
-        if self._layer == FINAL:
-            hidden = self.backbone.base(**inputs, use_cache=False).last_hidden_state  # (batch, tokens, dim)
-        else:
-            with reading_layer(self.backbone.tower, self._layer) as state:
-                self.backbone.base(**inputs, use_cache=False)
-                hidden = state()  # (batch, tokens, dim)
-        pooled: np.ndarray = self._pool(hidden, mask).float().cpu().numpy()  # (batch, width)
-        return pooled[:, : self.card.dim]  # (batch, dim)
+        reader, ids = self._states_at, inputs["input_ids"]
+        visual = visual_mask(mask, ids, self._visual_ids) if reader.sees else None
+
+        def run() -> Tensor:
+            final: Tensor = self.backbone.base(**inputs, use_cache=False).last_hidden_state
+            return final  # (batch, tokens, width)
+
+        pooled: np.ndarray = reader.pooled(run, mask, visual).cpu().numpy()  # (batch, dim)
+        return pooled
 
     @cached_property
     def _needs_mask(self) -> bool:
@@ -430,6 +508,28 @@ def _check_options(transcript: str, dtype: str, **counts: int) -> None:
     for name, value in counts.items():
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+def _checked_role_prompts(given: Mapping[str, str] | None, prompt: PromptTemplate) -> dict[str, str]:
+    """Role → instruction, without those that are the prompt's own."""
+    if given is not None and not isinstance(given, Mapping):
+        raise ValueError(
+            f"role_prompts must be a mapping such as {{query: Represent the message.}}, got {given!r}; an "
+            "embedder folder or a YAML file can hold one"
+        )
+    if strangers := sorted(set(given or {}) - set(ROLES)):
+        raise ValueError(f"role_prompts are of {' and '.join(ROLES)}, got {', '.join(map(repr, strangers))}")
+    other = {role: words for role, words in (given or {}).items() if words != prompt.instruction}
+    for words in other.values():
+        worded_for(prompt, words)
+    return other
+
+
+def _recorded(read_outs: Sequence[ReadOut]) -> dict[str, Any]:
+    """What a card says of them."""
+    if len(read_outs) == 1:
+        return dataclasses.asdict(read_outs[0])
+    return {"layer": None, "pooling": " | ".join(map(str, read_outs)), "normed": False}
 
 
 def _kept_dimensions(truncate_dim: int, width: int) -> int:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-Pooling = Literal["last", "mean"]
+Pooling = Literal["last", "mean", "visual"]
 
 FINAL = -1  # the normed final state; the other layers are read before any norm
 
@@ -55,10 +55,32 @@ def mean_token(hidden: Tensor, mask: Tensor) -> Tensor:
     return (total / weights.sum(dim=1)).to(hidden.dtype)
 
 
-POOLINGS: dict[Pooling, Callable[[Tensor, Tensor], Tensor]] = {"last": last_token, "mean": mean_token}
+# "visual": the mean over what frames and images became, see visual_mask
+POOLINGS: dict[Pooling, Callable[[Tensor, Tensor], Tensor]] = {
+    "last": last_token,
+    "mean": mean_token,
+    "visual": mean_token,
+}
 
 
-def check_read_out(layer: int, pooling: str, *, blocks: int) -> None:
+def visual_mask(mask: Tensor, input_ids: Tensor, visual_ids: Collection[int]) -> Tensor:
+    """The mask of the visual pooling: a row's visual tokens; all of its content where it has none, as a text
+    has none.
+
+    Args:
+        mask: (batch, tokens), 1 at content and 0 at padding.
+        input_ids: (batch, tokens).
+        visual_ids: ids that the model replaces by what it sees.
+
+    Returns:
+        (batch, tokens), 1 and 0.
+    """
+    wanted = torch.tensor(list(visual_ids), dtype=input_ids.dtype, device=input_ids.device)
+    seen = torch.isin(input_ids, wanted) & (mask > 0)  # (batch, tokens)
+    return torch.where(seen.any(dim=1, keepdim=True), seen, mask > 0).to(mask.dtype)
+
+
+def check_read_out(layer: int, pooling: str, *, blocks: int, normed: bool = False) -> None:
     """Refuses a layer or pooling that the model does not have.
 
     Raises:
@@ -71,15 +93,13 @@ def check_read_out(layer: int, pooling: str, *, blocks: int) -> None:
             f"layer must be -1 (normed final state), 0 (embedding output) or 1 to {blocks} (raw output of "
             f"that block), got {layer}"
         )
+    if normed and layer in (FINAL, blocks):
+        raise ValueError(f"normed is true and layer is {layer}: that is layer -1, without normed")
 
 
 @contextmanager
 def reading_layer(tower: nn.Module, layer: int) -> Iterator[Callable[[], Tensor]]:
-    """Catches one layer's state while the model runs inside the block; the blocks behind that layer, which
-    would only cost time, are left out of the run.
-
-    transformers' own ``hidden_states[-1]`` is normed, hence the raw output of the last block cannot be had
-    from there; for all other layers the state is the one that transformers gives.
+    """Catches one layer's state while the model runs inside the block, as :func:`reading_layers` does.
 
     Args:
         tower: the language model; holds its blocks.
@@ -89,27 +109,64 @@ def reading_layer(tower: nn.Module, layer: int) -> Iterator[Callable[[], Tensor]
         a function that returns the state, (batch, tokens, dim), once the model has run.
     """
     caught: list[Tensor] = []
-    name = blocks_name(tower)
-    layers: Any = getattr(tower, name)
-
-    def catch_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        caught.append(args[0] if args else kwargs["hidden_states"])
-
-    def catch_output(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        caught.append(output[0] if isinstance(output, tuple) else output)
-
-    if layer == 0:
-        hook = layers[0].register_forward_pre_hook(catch_input, with_kwargs=True)
-    else:
-        hook = layers[layer - 1].register_forward_hook(catch_output)
-    needed = max(layer, 1)  # the first block's input can only be caught if there is a first block
-    try:
-        if needed < len(layers):
-            setattr(tower, name, layers[:needed])
+    with reading_layers(tower, [layer], lambda _, state: caught.append(state)):
         yield lambda: caught[-1]
+
+
+@contextmanager
+def reading_layers(
+    tower: nn.Module,
+    layers: Collection[int],
+    take: Callable[[int, Tensor], None],
+    *,
+    to_the_end: bool = False,
+) -> Iterator[None]:
+    """Hands over states of layers while the model runs inside the block; the blocks behind the last of those
+    layers, which would only cost time, are left out of the run.
+
+    transformers' own ``hidden_states[-1]`` is normed, hence the raw output of the last block cannot be had
+    from there; for all other layers the state is the one that transformers gives.
+
+    Args:
+        tower: the language model; holds its blocks.
+        layers: 0 for the embedding output, n for the raw output of block n; none of them reads nothing.
+        take: gets layer and state, (batch, tokens, dim), as soon as it is there, in the thread that runs the
+            model; nothing here keeps it.
+        to_the_end: runs every block all the same, for whoever wants the normed final state too.
+    """
+    name = blocks_name(tower)
+    blocks: Any = getattr(tower, name)
+
+    def take_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        take(0, args[0] if args else kwargs["hidden_states"])
+
+    def taking_output(layer: int) -> Callable[..., None]:
+        def take_output(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            take(layer, output[0] if isinstance(output, tuple) else output)
+
+        return take_output
+
+    hooks = [
+        blocks[layer - 1].register_forward_hook(taking_output(layer))
+        if layer
+        else blocks[0].register_forward_pre_hook(take_input, with_kwargs=True)
+        for layer in sorted(set(layers))
+    ]
+    needed = max([1, *layers])  # the first block's input can only be caught if there is a first block
+    try:
+        if layers and needed < len(blocks) and not to_the_end:
+            setattr(tower, name, blocks[:needed])
+        yield
     finally:
-        setattr(tower, name, layers)
-        hook.remove()
+        setattr(tower, name, blocks)
+        for hook in hooks:
+            hook.remove()
+
+
+def final_norm(tower: nn.Module) -> Any | None:
+    """The norm behind the last block; None where there is none (BERT norms inside its blocks)."""
+    found = (getattr(tower, name, None) for name in ("norm", "final_layernorm", "final_layer_norm", "ln_f"))
+    return next((norm for norm in found if norm is not None), None)
 
 
 def blocks_name(tower: object) -> str:

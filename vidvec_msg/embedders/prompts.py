@@ -8,7 +8,7 @@ adapter trained on text alone serve pixels.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +150,15 @@ def resolve_prompt(prompt: str | PromptTemplate | Mapping[str, Any]) -> PromptTe
         f"{', '.join(sorted(PROMPTS))}. Words of your own go into a YAML file with the fields text, video, "
         "image."
     )
+
+
+def worded_for(template: PromptTemplate, instruction: str) -> PromptTemplate:
+    """The template with another system turn; empty for none.
+
+    Raises:
+        ValueError: the template leaves the chat template out, and with it system turns.
+    """
+    return replace(template, instruction=instruction)
 
 
 def _fields_in(path: Path) -> Mapping[str, Any]:

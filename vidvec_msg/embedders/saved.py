@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from vidvec_msg.embedders.adapter import ADAPTER_CONFIG, check_adapter, write_adapter
+from vidvec_msg.embedders.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS, check_adapter, write_adapter
 from vidvec_msg.embedders.card_page import write_page
 from vidvec_msg.embedders.contract import CARD_FILE, EmbedderCard
 from vidvec_msg.embedders.export.transformers_folder import settings_of
@@ -83,6 +84,35 @@ def save_embedder(
     return dataclasses.replace(written, adapter=str(out))
 
 
+def save_reading(out: Path, *, embedder: MultimodalLLM, name: str, note: str) -> EmbedderCard:
+    """Writes how a model is read and worded as an embedder folder: the card, and its adapter if it has one.
+    The model's own weights stay where they are; the folder names them and is refused when they change.
+
+    Args:
+        out: the folder; an earlier embedder there is replaced.
+        embedder: read in one place.
+        name: for tables.
+        note: a paragraph for the folder's README.md: what it is and how it was found.
+
+    Returns:
+        the card as it was written; its fingerprint is the embedder's.
+
+    Raises:
+        RefusedRequest: ``out`` holds something else.
+    """
+    card = with_lasting_base(dataclasses.replace(embedder.card, base_model=embedder.model, name=name))
+    refuse_foreign(out)
+    with appearing(out) as folder:
+        if card.adapter is not None:
+            for file in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
+                shutil.copyfile(Path(card.adapter) / file, folder / file)
+        written = dataclasses.replace(card, adapter=None, versions=software_versions())
+        opened = f'    from vidvec_msg import load_embedder\n\n    load_embedder("{out.name}")\n'
+        (folder / "README.md").write_text(f"# {name}\n\n{note}\n\n{opened}", encoding="utf-8")
+        write_json(folder / CARD_FILE, written.to_dict())
+    return written
+
+
 def read_card(folder: Path) -> EmbedderCard:
     """The card of an embedder folder.
 
@@ -121,7 +151,7 @@ def load_saved(folder: Path | str, **overrides: Any) -> MultimodalLLM:
         **settings_of(card),
         "model": card.base_model,
         "revision": card.revision,
-        "adapter": str(folder),
+        "adapter": str(folder) if (folder / ADAPTER_CONFIG).is_file() else None,
     }
     try:
         embedder = MultimodalLLM(**(settings | overrides))
@@ -133,6 +163,12 @@ def load_saved(folder: Path | str, **overrides: Any) -> MultimodalLLM:
             f"{folder}?model=FOLDER"
         ) from error
     if card.weights and embedder.card.weights != card.weights and "adapter" not in overrides:
+        if settings["adapter"] is None and "model" not in overrides:
+            raise RefusedRequest(
+                f"embedder {folder}: its card was written for other weights than those of {card.base_model}: "
+                f"the model has changed, or {ADAPTER_CONFIG} and the adapter are missing. Make the folder "
+                f"again, or give the model: {folder}?model=FOLDER"
+            )
         logger.warning(
             "embedder %s: the weights of base model %s are not those it was trained on",
             folder,

@@ -21,7 +21,8 @@ class Turn:
         tokens: of the prompt, placeholders not expanded.
         cut: tokens of content that did not fit.
         heard: sound of the clip, or sound alone; None if nobody listened.
-        ids: token ids of a text's prompt, special tokens included.
+        ids: token ids of the prompt of a text or a question, special tokens included, placeholders not
+            expanded.
     """
 
     prompt: str

@@ -17,7 +17,6 @@ from vidvec_msg.errors import Problems, RefusedRequest, TooManyFailures
 from vidvec_msg.formats.collections import Collection
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.relevance import Qrels
-from vidvec_msg.formats.trec import write_trec_qrels
 from vidvec_msg.retrieval.benchmarks.published import published_for
 from vidvec_msg.retrieval.evaluation.chance import SIMULATED
 from vidvec_msg.retrieval.evaluation.directions import (
@@ -28,21 +27,19 @@ from vidvec_msg.retrieval.evaluation.directions import (
     evaluate_vectors,
 )
 from vidvec_msg.retrieval.evaluation.divergence import most_diverging
-from vidvec_msg.retrieval.evaluation.dual_softmax import CHOSEN_BY, NOTE, refuse_shared_queries
+from vidvec_msg.retrieval.evaluation.dual_softmax import CHOSEN_BY, NOTE
+from vidvec_msg.retrieval.evaluation.folder import claim_folder, tables_for_stdout, write_folder
+from vidvec_msg.retrieval.evaluation.held_apart import refuse_shared_queries
 from vidvec_msg.retrieval.evaluation.intervals import Kind
-from vidvec_msg.retrieval.evaluation.mteb_result import mteb_result
-from vidvec_msg.retrieval.evaluation.per_query import FILE as PER_QUERY
-from vidvec_msg.retrieval.evaluation.per_query import write_per_query
 from vidvec_msg.retrieval.evaluation.scoring import (
     direction_parts,
     dual_softmax_parts,
-    groups_of_sides,
     score_sides,
 )
 from vidvec_msg.retrieval.evaluation.sides import Made, Sides, embed_sides
 from vidvec_msg.retrieval.evaluation.vector_cache import NONE, USER
 from vidvec_msg.retrieval.metrics import DEFAULT_METRICS, parse_metrics
-from vidvec_msg.runs import read_json, replacing, require_new, software_versions, write_json
+from vidvec_msg.runs import read_json, require_new, software_versions
 
 if TYPE_CHECKING:
     from vidvec_msg.embedders.contract import Embedder
@@ -125,7 +122,7 @@ def evaluate(
         pictures=pictures, interval=interval, confusion=confusion, dual_softmax=dual_softmax, cache=cache,
     )  # fmt: skip
     sys.stdout.write(
-        dumps(done.report, ensure_ascii=False, indent=2) + "\n" if json else _tables(done.report)
+        dumps(done.report, ensure_ascii=False, indent=2) + "\n" if json else tables_for_stdout(done.report)
     )
     log.info("evaluation in %s: open %s", out, out / "report.html")
     done.refuse_too_many_failures()
@@ -226,7 +223,7 @@ def evaluate_collection(
 
     began = time.perf_counter()
     model = load_embedder(embedder)
-    _claim(out, settings)
+    claim_folder(out, settings)
     made, made_validation = _embed(
         sides, validation, model, embedder, out / "vectors", batch_size=batch_size, cache=cache
     )
@@ -257,7 +254,7 @@ def evaluate_collection(
         "published": [row.to_dict() for row in published_for(collection)],
         "versions": software_versions(),
     }
-    _write(out, report, evaluation, sides, with_pictures=pictures)
+    write_folder(out, report, evaluation, sides, with_pictures=pictures)
     return Evaluated(
         folder=out,
         report=report,
@@ -299,7 +296,7 @@ def _validation_sides(named: str, collection: Path, test: Sides, pool: Pool) -> 
         pool: as of the test.
 
     Raises:
-        RefusedRequest: there is no such split, or it shares queries with the test.
+        RefusedRequest: there is no such split, or it shares queries with the test, or holds copies of them.
     """
     folder, colon, split = named.rpartition(":")
     place = Path(folder) if colon else collection
@@ -309,8 +306,12 @@ def _validation_sides(named: str, collection: Path, test: Sides, pool: Pool) -> 
             f"or FOLDER:SPLIT; given was {named!r}"
         )
     sides = Sides.of(Collection.load(place, split=split), split, pool)
-    if place.resolve() == collection.resolve():
-        refuse_shared_queries(test.qrels, sides.qrels)
+    refuse_shared_queries(
+        test,
+        sides,
+        what="the temperatures of dual softmax",
+        same_folder=place.resolve() == collection.resolve(),
+    )
     return sides
 
 
@@ -327,15 +328,6 @@ def _refuse_other(out: Path, settings: Mapping[str, Any]) -> None:
             if key not in free and key in before and before[key] != value:
                 problems.add(f"{key} was {before.get(key)!r} and is {value!r} now")
         problems.refuse_if_any()
-
-
-def _claim(out: Path, settings: Mapping[str, Any]) -> None:
-    """Marks the folder as this evaluation's, incomplete until the end."""
-    (out / "report.json").unlink(missing_ok=True)
-    with replacing(out / "config.yaml") as temporary:
-        temporary.write_text(
-            yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True), encoding="utf-8"
-        )
 
 
 # --- 2. vectors -------------------------------------------------------------------------------------
@@ -360,38 +352,3 @@ def _embed(
         if validation is None:
             return made, None
         return made, embed_sides(validation, embedder, spec, folder / "validation", batch_size)
-
-
-# --- 3. the folder ----------------------------------------------------------------------------------
-
-
-def _write(
-    out: Path, report: Mapping[str, Any], evaluation: Evaluation, sides: Sides, *, with_pictures: bool
-) -> None:
-    from vidvec_msg.retrieval.reports.report import html_report
-    from vidvec_msg.retrieval.reports.tables import markdown_report
-
-    judged = {"forward": sides.qrels, "reverse": sides.backwards}
-    for name, direction in (("forward", evaluation.forward), ("reverse", evaluation.reverse)):
-        qrels = {query: judged[name][query] for query in direction.query_ids}
-        write_trec_qrels(out / "qrels" / f"{name}.trec", qrels)
-    write_per_query(out / PER_QUERY, evaluation, sides.qrels, groups_of_sides(sides))
-    for file, text in (
-        ("report.md", markdown_report(report)),
-        (
-            "report.html",
-            html_report(report, evaluation, sides.queries, sides.corpus, sides.qrels, with_pictures),
-        ),
-    ):
-        with replacing(out / file) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    for name in ("forward", "reverse"):
-        write_json(out / "mteb" / f"{name}.json", mteb_result(report, name))
-    write_json(out / "report.json", report)  # last: its presence means that the folder is complete
-
-
-def _tables(report: Mapping[str, Any]) -> str:
-    """The tables for stdout: drawn for a terminal, Markdown for a file or a pipe."""
-    from vidvec_msg.retrieval.reports.tables import markdown_tables, terminal_tables
-
-    return terminal_tables(report) if sys.stdout.isatty() else markdown_tables(report)

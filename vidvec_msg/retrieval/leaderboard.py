@@ -13,7 +13,7 @@ from typing import Any
 from vidvec_msg.errors import RefusedRequest, did_you_mean
 from vidvec_msg.retrieval.comparison.evaluated_runs import WAYS
 from vidvec_msg.retrieval.evaluate import read_report
-from vidvec_msg.retrieval.evaluation.directions import Score
+from vidvec_msg.retrieval.evaluation.directions import NO_POSITIVE, Score
 from vidvec_msg.retrieval.metrics import lower_is_better
 from vidvec_msg.retrieval.reports.latex import BEST, SECOND, latex_table, marks
 from vidvec_msg.retrieval.reports.tables import interval_text, shown
@@ -22,6 +22,10 @@ from vidvec_msg.runs import replacing, require_new, write_json
 log = logging.getLogger(__name__)
 
 FORMAT = 1
+_SKIPPED = (
+    "Rows with skipped queries are means over the others: the embedder had no vector for these. They are no "
+    "match for the other rows, and are not marked as best or second; compare is over queries that all have."
+)
 _COLUMNS = ("recall@1", "recall@10", "hit_rate@1", "mrr", "ndcg@10", "map")  # where no metrics are named
 
 
@@ -137,7 +141,7 @@ def markdown_leaderboard(content: Mapping[str, Any]) -> str:
                     for text, ends, mark in cells
                 ]
                 lines.append(f"| {name.replace('|', '&#124;')} | {' | '.join(texts)} |")
-            lines.append("")
+            lines += ["", *([f"{legend}\n"] if (legend := _legend(part)) else [])]
     lines += [f"Not read: {text}" for text in content["unread"]]
     return "\n".join(lines) + "\n"
 
@@ -179,7 +183,7 @@ def _direction(
             "folder": str(one.folder),
             "embedder": one.report["embedder"],
             "fingerprint": one.report["model"]["fingerprint"],
-            "skipped": len(one.report[way]["skipped"]),
+            "skipped": sum(query["reason"] != NO_POSITIVE for query in one.report[way]["skipped"]),
             "metrics": {m: one.report[way]["metrics"][m] for m in metrics if m in one.report[way]["metrics"]},
         }
         for name, one in zip(names, group, strict=True)
@@ -193,7 +197,7 @@ def _direction(
     chance = {m: one["chance"] for row in rows for m, one in row["metrics"].items()}
     return {
         "label": first["label"],
-        "queries": first["queries"],
+        "queries": max(one.report[way]["queries"] for one in group),
         "candidates": first["candidates"],
         "chance": {metric: chance.get(metric) for metric in metrics},
         "rows": sorted(rows, key=place),
@@ -211,12 +215,21 @@ def _names(group: Sequence[Found]) -> list[str]:
 
 
 def _rows(part: Mapping[str, Any], metrics: Sequence[str]) -> list[tuple[str, list[tuple[str, str, str]]]]:
-    """Name and (value, interval, mark) of each row; chance last."""
+    """Name and (value, interval, mark) of each row; chance last. A row with skipped queries, whose means are
+    over fewer of them, says how many, and neither its values nor their marks count among the best."""
     table = [
-        (row["name"], {metric: Score(**score) for metric, score in row["metrics"].items()})
+        (_called(row), {metric: Score(**score) for metric, score in row["metrics"].items()})
         for row in part["rows"]
     ]
-    found = {m: marks(m, [scores[m].value if m in scores else None for _, scores in table]) for m in metrics}
+    whole = [not row["skipped"] for row in part["rows"]]
+    found = {
+        m: marks(
+            m,
+            [scores[m].value if m in scores and all_of else None
+             for (_, scores), all_of in zip(table, whole, strict=True)],
+        )
+        for m in metrics
+    }  # fmt: skip
     rows = [
         (
             name,
@@ -229,6 +242,16 @@ def _rows(part: Mapping[str, Any], metrics: Sequence[str]) -> list[tuple[str, li
         for place, (name, scores) in enumerate(table)
     ]
     return [*rows, ("chance", [(shown(m, part["chance"][m]), "", "") for m in metrics])]
+
+
+def _called(row: Mapping[str, Any]) -> str:
+    """A row's name, with the number of queries that its means leave out."""
+    return f"{row['name']} ({row['skipped']:,} skipped)" if row["skipped"] else str(row["name"])
+
+
+def _legend(part: Mapping[str, Any]) -> str:
+    """What to know of rows with skipped queries; empty without such rows."""
+    return _SKIPPED if any(row["skipped"] for row in part["rows"]) else ""
 
 
 def _title(benchmark: Mapping[str, Any]) -> str:
@@ -253,12 +276,13 @@ def _latex(content: Mapping[str, Any]) -> str:
         for way in WAYS:
             part = benchmark[way]
             rows = {
-                row["name"]: {metric: score["value"] for metric, score in row["metrics"].items()}
+                _called(row): {metric: score["value"] for metric, score in row["metrics"].items()}
                 for row in part["rows"]
             }
             caption = f"{_title(benchmark)}: {part['label']}, {part['queries']:,} queries. In percent."
             rows["chance"] = part["chance"]
-            tables.append(latex_table(caption, rows, content["metrics"], unmarked=["chance"]))
+            unmarked = ["chance", *(_called(row) for row in part["rows"] if row["skipped"])]
+            tables.append(latex_table(caption, rows, content["metrics"], unmarked=unmarked))
     return "% \\usepackage{booktabs}\n" + "\n".join(tables)
 
 
@@ -272,16 +296,20 @@ def _html(content: Mapping[str, Any]) -> str:
             part = benchmark[way]
             rows = [
                 Row(
-                    row["name"],
+                    _called(row),
                     {metric: Score(**score) for metric, score in row["metrics"].items()},
                     note=f"{row['embedder']} · {row['fingerprint']}",
+                    style="partial" if row["skipped"] else "",
                 )
                 for row in part["rows"]
             ]
             chance = {metric: Score(value) for metric, value in part["chance"].items()}
             rows.append(Row("chance", chance, style="chance"))
             told = f"{part['queries']:,} queries · {part['candidates']:,} candidates"
-            body += [heading(part["label"], told), comparison_table(rows, content["metrics"], marked=True)]
+            body += [
+                heading(part["label"], told, [legend] if (legend := _legend(part)) else []),
+                comparison_table(rows, content["metrics"], marked=True),
+            ]
         sections.append(
             Section(_title(benchmark), joined(*body), f"Ordered by {content['sort']}; in percent.")
         )

@@ -161,18 +161,35 @@ def packed_loss(
         batch: from `Packer.pack`.
         patches: (rows * 8, 9, patch pixels) for clip lessons, None for texts.
     """
+    features = None if patches is None else encode_frames(model, patches)
+    chosen = read_states(model, batch, features)  # (targets, width)
+    losses = functional.cross_entropy(model.lm_head(chosen), batch.targets, reduction="none")
+    return (losses * batch.weights).sum() / batch.ids.shape[0]
+
+
+def read_states(
+    model: VideoLlama3ForConditionalGeneration, batch: Packed, features: torch.Tensor | None
+) -> torch.Tensor:
+    """The normed final states at the positions that predict a token.
+
+    Args:
+        model: the model.
+        batch: from `Packer.pack`.
+        features: (rows * 8, 9, width) of `encode_frames` for clip lessons, None for texts.
+
+    Returns:
+        (targets, width).
+    """
     tower = model.model.language_model
     embedded = tower.embed_tokens(batch.ids)  # (rows, length, width)
-    if patches is not None:
-        features = encode_frames(model, patches)
+    if features is not None:
         slots = (batch.ids == model.config.video_token_id).unsqueeze(-1)
         embedded = embedded.masked_scatter(slots, features.reshape(-1, features.shape[-1]))
     hidden = tower(
         inputs_embeds=embedded, attention_mask=batch.mask, position_ids=batch.positions, use_cache=False
     ).last_hidden_state
-    chosen = hidden.reshape(-1, hidden.shape[-1])[batch.reads]  # (targets, width)
-    losses = functional.cross_entropy(model.lm_head(chosen), batch.targets, reduction="none")
-    return (losses * batch.weights).sum() / batch.ids.shape[0]
+    states: torch.Tensor = hidden.reshape(-1, hidden.shape[-1])[batch.reads]
+    return states
 
 
 def roughen(frames: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -9,7 +9,8 @@ from retrieval.mcq.exams import messages
 
 from vidvec_msg.retrieval.benchmarks.published import published_for, published_rows, published_table
 from vidvec_msg.retrieval.benchmarks.registry import BENCHMARKS
-from vidvec_msg.retrieval.evaluate import evaluate
+from vidvec_msg.retrieval.evaluate import evaluate, read_report
+from vidvec_msg.retrieval.reports.tables import terminal_tables
 
 
 def the(benchmark, model, direction, setting=""):
@@ -79,20 +80,23 @@ def test_rows_stand_beside_collections_of_the_published_sizes_alone(as_published
 
 
 def test_a_table_to_stand_under_a_run():
-    lines = published_table([row.to_dict() for row in published_rows("vidmsg")], "reverse")
-    assert lines[:3] == [
+    numbers = {name: {"value": value} for name, value in {"recall@1": 0.25, "map": 0.5, "mrr": 1.0}.items()}
+    report = {"model": {"name": "a|b"}, "forward": {"metrics": numbers}, "reverse": {"metrics": numbers}}
+    rows = {name: [row.to_dict() for row in published_rows(name)] for name in ("vidmsg", "drivelhub")}
+    lines = published_table(report | {"published": rows["vidmsg"]}, "reverse")
+    assert lines[:4] == [
         "| published, not rerun | setting | R@1 | mAP |",
         "| --- | --- | ---: | ---: |",
+        "| **a&#124;b** | **this run** | **25.0** | **50.0** |",
         "| Clip4Clip | without transcripts | 24.1 | 37.3 |",
     ]
     assert "| VidVec-Msg | with transcripts | 49.1 | 65.0 |" in lines
     assert lines[-2].startswith("VidMsg, Table 1 (§5.2): R@10 is recall over all positives")
-    drivel = [row.to_dict() for row in published_rows("drivelhub")]
-    assert published_table(drivel, "forward")[0] == (
-        "| published, not rerun | R@1 | R@5 | R@10 | MRR | N@5 | N@10 |"
-    )
-    assert published_table((), "forward") == []
-    assert json.loads(json.dumps(drivel)) == drivel
+    lines = published_table(report | {"published": rows["drivelhub"]}, "forward")
+    assert lines[0] == "| published, not rerun | setting | R@1 | R@5 | R@10 | MRR | N@5 | N@10 |"
+    assert lines[2] == "| **a&#124;b** | **this run** | **–** | **–** | **–** | **100.0** | **–** | **–** |"
+    assert published_table(report, "forward") == []
+    assert json.loads(json.dumps(rows)) == rows
 
 
 def test_evaluate_prints_them_under_a_run_on_the_benchmark_alone(tmp_path, capsys):
@@ -103,6 +107,15 @@ def test_evaluate_prints_them_under_a_run_on_the_benchmark_alone(tmp_path, capsy
     evaluate(root, "fakes:KeywordEmbedder", tmp_path / "own", pictures=False)
     forward, _, reverse = capsys.readouterr().out.partition("\n## text corpus")
     assert "| VidVec-Msg | without transcripts | 47.5 | 45.6 |" in forward
+    assert "| **keywords** | **this run** |" in forward
+    page = (tmp_path / "own" / "report.html").read_text()
+    assert "What papers publish" in page
+    assert "published, not rerun" in page
+    report = read_report(tmp_path / "own")
+    drawn = terminal_tables(report)
+    assert "published, not rerun" in drawn
+    assert "this run" in drawn
+    assert "VidVec-Msg" in drawn
     assert "| VidVec-Msg | with transcripts | 49.1 | 65.0 |" in reverse
     assert "47.5" in (tmp_path / "own" / "report.md").read_text()
     assert len(json.loads((tmp_path / "own" / "report.json").read_text())["published"]) == 168

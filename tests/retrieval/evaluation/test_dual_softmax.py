@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 
-from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.retrieval.evaluation import dual_softmax
 from vidvec_msg.retrieval.evaluation.directions import Embedded, Options
 from vidvec_msg.retrieval.evaluation.dual_softmax import (
     TEMPERATURES,
     corrected,
     hub_offset,
-    refuse_shared_queries,
     scores_by_temperature,
     task_of,
 )
@@ -93,11 +91,3 @@ def test_the_temperature_is_that_of_the_validation_queries(
     part, _ = corrected(task, other, Options(["map"]))
     assert part["temperature"] == 0.05
     assert part["validation_queries"] == 2
-
-
-def test_shared_queries_are_refused_in_either_direction() -> None:
-    refuse_shared_queries({"a": {"x": 1}, "b": {"y": 0}}, {"b": {"y": 1}})
-    with pytest.raises(RefusedRequest) as caught:
-        refuse_shared_queries({"a": {"x": 1}, "b": {"y": 1}}, {"b": {"y": 1}})
-    assert "1 queries are in both: 'b'" in str(caught.value)
-    assert "1 documents with a positive are in both: 'y'" in str(caught.value)

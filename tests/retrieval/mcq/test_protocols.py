@@ -185,6 +185,40 @@ def test_own_questions_without_a_field_or_with_an_id_twice_are_refused(tmp_path)
         make_exam(own(tmp_path, broken, ROW, ROW))
 
 
+def test_clips_that_show_their_answer_are_heard_and_not_seen(tmp_path):
+    folder = tmp_path / "clips"
+    rows = [
+        {"_id": "plain", "video": "a.mp4", "groups": {"visual_hint": "no text"}},
+        {"_id": "shows", "video": "b.mp4", "ocr": "It was macOS", "transcript": "beep",
+         "groups": {"visual_hint": "title/name, Visual contains solution"}},
+        {"_id": "flagged", "video": "c.mp4", "start": 1.0, "groups": {"visual_cheat": "True"}},
+        {"_id": "words", "text": "a storyline", "groups": {"visual_cheat": "True"}},
+    ]  # fmt: skip
+    write_collection(
+        folder, corpus=rows, queries=[{"_id": "q", "text": "beep"}], qrels={"test": {"q": {"plain": 1}}}
+    )
+    asked = [{**ROW, "_id": row["_id"], "clip": row["_id"]} for row in rows]
+    (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    collection = Collection.load(folder)
+    exam = make_exam(collection)
+    clips = {one.id: one.clip for one in exam.questions}
+    assert {name: clip.modality for name, clip in clips.items()} == {
+        "plain": "video", "shows": "audio", "flagged": "audio", "words": "text",
+    }  # fmt: skip
+    assert clips["shows"].audio == collection.corpus[1].video
+    assert (clips["shows"].ocr, clips["shows"].transcript, clips["flagged"].start) == (None, "beep", 1.0)
+    assert exam.remarks == (
+        "2 questions are about clips that show their answer (visual_cheat): they are asked with the sound "
+        "alone, as AVMeme Exam does (§2.2)",
+    )
+    kept = make_exam(collection, visual_cheat="keep")
+    assert {one.clip.modality for one in kept.questions} == {"video", "text"}
+    assert "with their pictures, which AVMeme Exam leaves out" in kept.remarks[0]
+    assert shown(kept) == shown(exam)
+    with pytest.raises(RefusedRequest, match="visual_cheat is 'drop'; it is omit or keep"):
+        make_exam(collection, visual_cheat="drop")
+
+
 def test_without_the_file_there_are_no_own_questions(tmp_path):
     with pytest.raises(RefusedRequest, match=r"has no questions\.jsonl"):
         make_exam(messages(tmp_path), protocol="avmeme")

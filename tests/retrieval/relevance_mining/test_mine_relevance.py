@@ -14,7 +14,7 @@ from vidvec_msg.cli import main
 from vidvec_msg.errors import RefusedRequest, TooManyFailures
 from vidvec_msg.formats.collections import Collection, write_collection
 from vidvec_msg.formats.relevance import read_qrels
-from vidvec_msg.retrieval.relevance_mining.agreement import agreements, cohens_kappa, decided
+from vidvec_msg.retrieval.relevance_mining.agreement import agreements, decided
 from vidvec_msg.retrieval.relevance_mining.verb import mine_relevance
 
 TEXTS = {
@@ -145,16 +145,6 @@ def test_two_reviewers_agree_as_far_as_kappa_says_and_disputes_are_listed(collec
 
 
 # --- agreement ----------------------------------------------------------------------------------------------
-
-
-def test_cohens_kappa_on_a_table_worked_out_by_hand():
-    # 20 yes/yes, 5 yes/no, 10 no/yes, 15 no/no: observed 0.7, expected 0.5 x 0.6 + 0.5 x 0.4 = 0.5
-    table = [(True, True)] * 20 + [(True, False)] * 5 + [(False, True)] * 10 + [(False, False)] * 15
-    assert cohens_kappa(table) == pytest.approx(0.4)
-    assert cohens_kappa([(True, True), (False, False)]) == 1.0
-    assert cohens_kappa([(True, False), (False, True)]) == -1.0
-    assert cohens_kappa([(True, True)] * 9) is None
-    assert cohens_kappa([]) is None
 
 
 def test_pairs_count_in_either_order_and_only_where_both_decided():

@@ -43,11 +43,22 @@ def test_published_rows_stand_by_direction() -> None:
         "values": {"R@10": 47.5}, "metrics": {}, "source": "Table 1", "remark": "of all positives",
     }  # fmt: skip
     rows = [row, row | {"model": "B", "values": {"mAP": 45.6}}]
-    body = str(published_body({"published": rows, "forward": part(), "reverse": part(label="video → text")}))
+    ours = {"recall@10": {"value": 0.123}, "map": {"value": 0.456}}
+    report = {
+        "published": [one | {"metrics": {"R@10": "recall@10"}} for one in rows],
+        "model": {"name": "mine"},
+        "forward": part(metrics=ours),
+        "reverse": part(label="video → text", metrics=ours),
+    }
+    body = str(published_body(report))
     for text in ("published, not rerun", "A &lt;model&gt;", "47.5", "–", "Table 1: of all positives"):
         assert text in body
     assert body.count("<table") == 1
-    assert published_body({"forward": part(), "reverse": part()}) == ""
+    first = body[body.index("<tbody>") : body.index("</tr>", body.index("<tbody>"))]
+    for text in ("mine", "this run", "12.3"):  # on top; which of ours mAP is, the rows do not say here
+        assert text in first
+    assert "45.6" not in first
+    assert published_body(report | {"published": []}) == ""
 
 
 def test_separation_says_its_numbers_and_draws_both_curves() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from vidvec_msg.data_synth.filters.contract import Reason
 from vidvec_msg.data_synth.filters.duplicates import first_stays
-from vidvec_msg.embedders.contract import Embedder, Vectors
+from vidvec_msg.embedders.contract import Embedder, Role, Vectors
 from vidvec_msg.errors import ItemError
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.pairs import Pair
@@ -83,14 +83,14 @@ class StatedMeaning:
         return result
 
 
-def vectors_of(texts: Sequence[str], embedder: Embedder) -> Vectors:
+def vectors_of(texts: Sequence[str], embedder: Embedder, *, role: Role = "query") -> Vectors:
     """Unit vectors (texts, dim); a text that cannot be embedded has zeros, and is near nothing."""
     result = np.zeros((len(texts), embedder.card.dim), np.float32)
     for start in range(0, len(texts), _BATCH):
         items = [Item(str(row), text=texts[row]) for row in range(start, min(start + _BATCH, len(texts)))]
         while items:
             try:
-                result[[int(item.id) for item in items]] = embedder.encode(items, role="query")
+                result[[int(item.id) for item in items]] = embedder.encode(items, role=role)
                 break
             except ItemError as error:
                 bad = {failure.item for failure in error.failures}

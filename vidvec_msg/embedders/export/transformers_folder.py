@@ -41,7 +41,8 @@ def settings_of(card: EmbedderCard) -> dict[str, Any]:
     recorded = {entry.name: getattr(card, entry.name) for entry in fields(card)}
     if card.frames is not None:
         recorded |= asdict(card.frames)
-    return {name: value for name, value in recorded.items() if name in accepted and value not in (None, "")}
+    empty = (None, "", {})
+    return {name: value for name, value in recorded.items() if name in accepted and value not in empty}
 
 
 def spec_of(card: EmbedderCard, folder: str) -> str:

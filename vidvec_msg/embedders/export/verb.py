@@ -82,6 +82,21 @@ def export(
     return out
 
 
+def _refuse_own_reading(embedder: MultimodalLLM) -> None:
+    """Refuses what no other tool reads."""
+    card = embedder.card
+    ours = {
+        "normed": card.normed,
+        "pooling=visual": card.pooling == "visual",
+        "role_prompts": bool(card.role_prompts),
+    }
+    if found := [name for name, used in ours.items() if used]:
+        raise RefusedRequest(
+            f"embedder {card.name!r} is read or worded with {', '.join(found)}, which an exported folder "
+            "cannot say; use the embedder folder with this package, or another read-out"
+        )
+
+
 def export_embedder(
     embedder: MultimodalLLM,
     out: Path,
@@ -101,6 +116,7 @@ def export_embedder(
         RefusedRequest: as :func:`export`.
     """
     require_new(out, option="out")
+    _refuse_own_reading(embedder)
     if to == "sentence-transformers":
         sentence_transformers_folder.refuse(embedder)
     items = probes(embedder)

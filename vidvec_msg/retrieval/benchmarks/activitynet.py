@@ -39,4 +39,5 @@ ACTIVITYNET = Benchmark(
     layout_published=True,
     parts={"val_1": {"clips": 4917, "texts": 4917}, "val_2": {"clips": 4885, "texts": 4885}},
     read=_read,
+    looked_up=False,
 )

@@ -20,7 +20,15 @@ from vidvec_msg.retrieval.benchmarks.clip_files import file_names
 from vidvec_msg.retrieval.benchmarks.material import Benchmark, Material
 
 FIELDS = ("summary", "usage")
-_GROUPS = ("category", "language", "question_type", "visual_hint", "sensitivity", "text_cheat")
+_GROUPS = (
+    "category",
+    "language",
+    "question_type",
+    "visual_hint",
+    "visual_cheat",
+    "sensitivity",
+    "text_cheat",
+)
 _TRUE = ("true", "1", "yes")
 
 
@@ -79,7 +87,7 @@ AVMEME = Benchmark(
     licence="annotations CC-BY-4.0 (as mteb states it); clips belong to their uploaders",
     layout="annotations.csv, .jsonl or .parquet: id, video, question, candidates (a list; in CSV a JSON list "
     "or | between them), answer (one of them); if you have them summary, usage, transcript, start, end, "
-    "category, language, question_type, visual_hint, sensitivity, text_cheat",
+    "category, language, question_type, visual_hint, visual_cheat, sensitivity, text_cheat",
     layout_published=False,
     parts={"full": {"clips": 1032, "questions": 1032}, "main": {"clips": 846, "questions": 846}},
     read=_read,

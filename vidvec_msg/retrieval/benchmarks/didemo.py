@@ -47,4 +47,5 @@ DIDEMO = Benchmark(
     layout_published=True,
     parts={"test": {"clips": 1004, "texts": 1004}, "val": {"clips": 1065, "texts": 1065}},
     read=_read,
+    looked_up=False,
 )

@@ -82,6 +82,8 @@ class Benchmark:
         layout_published: whether that is the layout in which it is given out, or one of ours.
         parts: part → published sizes (:attr:`Material.counted`); the first part is the default.
         read: folder, part → what was found.
+        looked_up: whether source, licence and sizes are those of a paper that was read for this. Of the older
+            benchmarks they were written down from memory, and the owner's page decides.
     """
 
     name: str
@@ -92,6 +94,7 @@ class Benchmark:
     layout_published: bool
     parts: Mapping[str, Mapping[str, int]]
     read: Callable[[Path, str], Material]
+    looked_up: bool = True
 
     def part(self, asked: str | None) -> str:
         """The part that is meant.

@@ -68,4 +68,5 @@ MSRVTT = Benchmark(
     layout_published=True,
     parts={"1k-A": {"clips": 1000, "texts": 1000}, "official": {"clips": 2990, "texts": 59_800}},
     read=_read,
+    looked_up=False,
 )

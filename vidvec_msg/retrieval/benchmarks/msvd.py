@@ -90,4 +90,5 @@ MSVD = Benchmark(
     layout_published=True,
     parts={"test": {"clips": 670}, "val": {"clips": 100}},
     read=_read,
+    looked_up=False,
 )

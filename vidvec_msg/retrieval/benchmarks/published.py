@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
@@ -104,27 +104,58 @@ def _of_table(table: Mapping[str, Any]) -> list[PublishedRow]:
     return rows
 
 
-def published_table(rows: Iterable[Mapping[str, Any]], name: str) -> list[str]:
-    """Published rows of one direction as lines of Markdown, to stand under the table of a run.
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Published rows of one direction with a run's own on top, as text.
 
     Args:
-        rows: :meth:`PublishedRow.to_dict`'s form, as a report holds them.
+        heads: model, setting, and the papers' names of the metrics.
+        own: the run's row; a dash where the papers do not say enough of a metric to tell which of ours it is.
+        rows: the published ones.
+        sources: where those are from and what they mean.
+    """
+
+    heads: tuple[str, ...]
+    own: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    sources: tuple[str, ...]
+
+
+def beside(report: Mapping[str, Any], name: str) -> Beside | None:
+    """A run beside the published rows of its benchmark; values in percent.
+
+    Args:
+        report: content of ``report.json``.
         name: "forward" or "reverse".
 
     Returns:
-        Nothing if there is no such row. Values in percent, metrics by the paper's names; the last lines say
-        where they are from and what they mean.
+        None if there is no published row of this direction.
     """
-    shown = [found for row in rows if (found := PublishedRow(**row)).direction == OF_REPORT[name]]
-    if not shown:
+    rows = [PublishedRow(**row) for row in report.get("published", ())]
+    rows = [row for row in rows if row.direction == OF_REPORT[name]]
+    if not rows:
+        return None
+    metrics = list(dict.fromkeys(metric for row in rows for metric in row.values))
+    meaning = {paper: ours for row in rows for paper, ours in row.metrics.items()}
+    mine = {paper: report[name]["metrics"].get(meaning.get(paper, ""), {}).get("value") for paper in metrics}
+    return Beside(
+        (MARK, "setting", *metrics),
+        (str(report["model"]["name"]), "this run", *(_percent(mine[m], 100) for m in metrics)),
+        tuple((row.model, row.setting, *(_percent(row.values.get(m), 1) for m in metrics)) for row in rows),
+        tuple(dict.fromkeys(f"{row.source}: {row.remark}" for row in rows)),
+    )
+
+
+def published_table(report: Mapping[str, Any], name: str) -> list[str]:
+    """:func:`beside` as lines of Markdown; nothing if there is no published row."""
+    found = beside(report, name)
+    if found is None:
         return []
-    metrics = list(dict.fromkeys(name for row in shown for name in row.values))
-    several = any(row.setting for row in shown)
-    heads = [MARK, *(["setting"] if several else []), *metrics]
-    lines = [f"| {' | '.join(heads)} |", "| --- " * (1 + several) + "| ---: " * len(metrics) + "|"]
-    for row in shown:
-        cells = [row.model, *([row.setting] if several else [])]
-        cells += [f"{row.values[name]:.1f}" if name in row.values else "–" for name in metrics]
-        lines.append(f"| {' | '.join(cells)} |")
-    told = dict.fromkeys((row.source, row.remark) for row in shown)
-    return [*lines, "", *(f"{source}: {remark}" for source, remark in told), ""]
+    lines = [f"| {' | '.join(found.heads)} |", "| --- | --- " + "| ---: " * (len(found.heads) - 2) + "|"]
+    own = [f"**{cell}**" for cell in found.own]
+    lines += [f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in (own, *found.rows)]
+    return [*lines, "", *found.sources, ""]
+
+
+def _percent(value: float | None, factor: int) -> str:
+    return "–" if value is None else f"{factor * value:.1f}"

@@ -48,4 +48,5 @@ VATEX = Benchmark(
         "public_test": {"clips": 6000, "texts": 60_000},
     },
     read=_read,
+    looked_up=False,
 )

@@ -206,6 +206,7 @@ def _account(
         "part": part,
         "source": benchmark.source,
         "licence": benchmark.licence,
+        "looked_up": benchmark.looked_up,
         "layout_published": benchmark.layout_published,
         "sizes": sizes,
         "as_published": material.complete and not lost and all(
@@ -226,6 +227,8 @@ def _text(account: Mapping[str, Any], *, as_json: bool) -> str:
         f"  from     {account['source']}",
         f"  licence  {account['licence']}",
     ]
+    if not account["looked_up"]:
+        lines.append("           both, and the published sizes, as we know them: check the owner's page")
     if not account["layout_published"]:
         lines.append(
             "  layout   of this project: the benchmark's authors have published none that we know of"

@@ -14,7 +14,7 @@ without a positive are left out of the means, counted and listed (ranx alone wou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -25,16 +25,19 @@ from vidvec_msg.formats.relevance import reverse
 from vidvec_msg.formats.trec import WriteQuery
 from vidvec_msg.retrieval.evaluation.chance import expected
 from vidvec_msg.retrieval.evaluation.intervals import bootstrap_intervals
-from vidvec_msg.retrieval.evaluation.ranked import Details, Embedded, Options, Unreachable, rank_all
+from vidvec_msg.retrieval.evaluation.ranked import Details, Embedded, Options, Ranked, Unreachable, rank_all
 from vidvec_msg.retrieval.evaluation.ranking import Floats, Gold, GoldRanks, Ints, Scores
 from vidvec_msg.retrieval.metrics import DEFAULT_METRICS, MEDIANS, PerQuery, means, per_query
 
 __all__ = [
     "Direction", "Embedded", "Evaluation", "Options", "Pool", "Score", "Unreachable", "check_sides",
-    "evaluate_vectors", "score_forward", "score_reverse", "summary",
+    "evaluate_vectors", "score_forward", "score_ranked", "score_reverse", "summary",
 ]  # fmt: skip
 
 Pool = Literal["corpus", "split"]
+
+NO_POSITIVE = "no positive in the judgements"
+"""Why a query is skipped whatever the embedder."""
 
 _MANY_TIES = 0.01  # share of queries tied at rank 1 from which the embedder is suspected of having collapsed
 _NORM_TOLERANCE = 1e-2  # fp16 vectors come back with norms off by up to 1e-3
@@ -255,11 +258,38 @@ def _score(
     label: str,
     write: WriteQuery | None,
 ) -> Direction:
+    return score_ranked(
+        queries, candidates, qrels, options, label,
+        lambda chosen, gold: rank_all(chosen, candidates, gold, options, write),
+    )  # fmt: skip
+
+
+def score_ranked(
+    queries: Embedded,
+    candidates: Embedded,
+    qrels: Mapping[str, Mapping[str, int]],
+    options: Options,
+    label: str,
+    rank: Callable[[Embedded, Gold], Ranked],
+) -> Direction:
+    """One direction from whatever ranks it.
+
+    Args:
+        queries: of the direction.
+        candidates: of all queries.
+        qrels: in the direction's own sense.
+        options: how it is scored.
+        label: for people, "text → video".
+        rank: from the queries that count and their positives to the outcome.
+
+    Raises:
+        RefusedRequest: judgements of unknown ids, no query with a positive.
+    """
     asked, skipped = _asked(queries, qrels, options)
     _check_reachable(asked, candidates, qrels, options)
     chosen = queries.take(set(asked))
     gold = Gold.of(qrels, chosen.ids, candidates.ids)
-    ranked = rank_all(chosen, candidates, gold, options, write)
+    ranked = rank(chosen, gold)
     ranks = ranked.gold
     values = per_query(ranks, options.metrics, depth=options.depth)
     return Direction(
@@ -286,7 +316,7 @@ def _asked(
     asked, skipped, unknown = [], [], []
     for query, judged in qrels.items():
         if not any(grade > 0 for grade in judged.values()):
-            skipped.append(Failure(query, "no positive in the judgements"))
+            skipped.append(Failure(query, NO_POSITIVE))
         elif query in have:
             asked.append(query)
         elif query in reasons or options.unreachable == "keep":

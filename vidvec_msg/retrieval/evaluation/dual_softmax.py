@@ -20,8 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from vidvec_msg.errors import Problems
-from vidvec_msg.formats.relevance import reverse
 from vidvec_msg.retrieval.evaluation.directions import Score, summary
 from vidvec_msg.retrieval.evaluation.intervals import Values
 from vidvec_msg.retrieval.evaluation.ranked import Embedded, Options, rank_all
@@ -130,28 +128,3 @@ def hub_offset(queries: Floats, candidates: Floats, temperatures: Sequence[float
     scale = np.asarray(temperatures, dtype=np.float64)[:, None]
     # exp((s - 1) / 0.005) is above the smallest float64 for every s from -2.7 up: the log is finite
     return np.asarray(-(scale / 2) * (np.log(np.maximum(sums, np.finfo(np.float64).tiny)) + 1 / scale))
-
-
-def refuse_shared_queries(
-    test: Mapping[str, Mapping[str, int]], validation: Mapping[str, Mapping[str, int]]
-) -> None:
-    """Refuses validation queries that are queries of the test too, in either direction.
-
-    Raises:
-        RefusedRequest: the judgements share queries, or documents with a positive.
-    """
-    problems = Problems(
-        "the temperatures of dual softmax must be chosen on queries that the test does not have"
-    )
-    for what, first, second in (
-        ("queries", test, validation),
-        ("documents with a positive", reverse(test), reverse(validation)),
-    ):
-        mine, theirs = (
-            {query for query, judged in side.items() if any(grade > 0 for grade in judged.values())}
-            for side in (first, second)
-        )
-        if shared := sorted(mine & theirs):
-            shown = ", ".join(map(repr, shared[:3])) + (", …" if len(shared) > 3 else "")
-            problems.add(f"{len(shared)} {what} are in both: {shown}")
-    problems.refuse_if_any()

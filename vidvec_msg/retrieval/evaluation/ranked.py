@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection as Sized
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +13,18 @@ import numpy.typing as npt
 from vidvec_msg.errors import Failure, RefusedRequest
 from vidvec_msg.formats.trec import WriteQuery
 from vidvec_msg.retrieval.evaluation.intervals import Kind, refuse_other_kind
-from vidvec_msg.retrieval.evaluation.ranking import Floats, Gold, GoldRanks, Ints, Scores, join, rank_blocks
+from vidvec_msg.retrieval.evaluation.ranking import (
+    Floats,
+    Gold,
+    GoldRanks,
+    Ints,
+    RankedBlock,
+    Scores,
+    join,
+    rank_blocks,
+    rank_score_blocks,
+    tie_order,
+)
 from vidvec_msg.retrieval.evaluation.separation import ScoreCounts, Separation
 from vidvec_msg.retrieval.metrics import DEFAULT_METRICS, parse_metrics
 
@@ -138,29 +149,75 @@ def rank_all(
         write: receives every query's list, best first.
         offset: ``(candidates,)``, added to the scores of a candidate.
     """
-    own = None
-    if options.exclude_self:
-        position = {identity: column for column, identity in enumerate(candidates.ids)}
-        own = np.asarray([position.get(query, -1) for query in queries.ids], dtype=np.int64)
-    keep = min(options.keep, len(candidates.ids))
-    listed = min(options.depth, len(candidates.ids))
-    depth = max(keep, listed) if write is not None else keep
-    ranks: list[GoldRanks] = []
     watcher = _Watcher(len(gold), gold.starts) if options.details else None
-    top = np.zeros((len(queries.ids), keep), dtype=np.int64)
-    top_scores = np.full((len(queries.ids), keep), -np.inf, dtype=np.float32)
     blocks = rank_blocks(
-        queries.vectors, candidates.vectors, candidates.ids, gold, depth=depth, own=own, offset=offset,
-        watch=watcher,
+        queries.vectors, candidates.vectors, candidates.ids, gold,
+        depth=_listed(options, candidates.ids, write), own=_own(options, queries.ids, candidates.ids),
+        offset=offset, watch=watcher,
     )  # fmt: skip
+    return _gathered(blocks, queries.ids, candidates.ids, options, write, watcher)
+
+
+def rank_lists(
+    scores: Iterable[Scores],
+    queries: Sequence[str],
+    candidates: Sequence[str],
+    gold: Gold,
+    options: Options,
+    write: WriteQuery | None = None,
+) -> Ranked:
+    """What :func:`rank_all` does, from scores that are no cosines: those of fused lists.
+
+    Args:
+        scores: blocks as :func:`~vidvec_msg.retrieval.evaluation.ranking.rank_score_blocks` takes them.
+        queries: in the order of ``gold`` and of the blocks.
+        candidates: of all queries.
+        gold: the positives.
+        options: depth, exclude_self and keep are used; there are no details, which are of cosines.
+        write: receives every query's list, best first, without candidates that no list has.
+    """
+    blocks = rank_score_blocks(
+        scores, tie_order(candidates), gold, depth=_listed(options, candidates, write),
+        own=_own(options, queries, candidates),
+    )  # fmt: skip
+    return _gathered(blocks, queries, candidates, options, write, None)
+
+
+def _own(options: Options, queries: Sequence[str], candidates: Sequence[str]) -> Ints | None:
+    """The candidate that is the query itself, ``(queries,)``, where it is to be left out."""
+    if not options.exclude_self:
+        return None
+    position = {identity: column for column, identity in enumerate(candidates)}
+    return np.asarray([position.get(query, -1) for query in queries], dtype=np.int64)
+
+
+def _listed(options: Options, candidates: Sequence[str], write: WriteQuery | None) -> int:
+    """Candidates that are taken from each query's ranking."""
+    keep = min(options.keep, len(candidates))
+    return keep if write is None else max(keep, min(options.depth, len(candidates)))
+
+
+def _gathered(
+    blocks: Iterable[RankedBlock],
+    queries: Sequence[str],
+    candidates: Sequence[str],
+    options: Options,
+    write: WriteQuery | None,
+    watcher: _Watcher | None,
+) -> Ranked:
+    keep = min(options.keep, len(candidates))
+    listed = min(options.depth, len(candidates))
+    ranks: list[GoldRanks] = []
+    top = np.zeros((len(queries), keep), dtype=np.int64)
+    top_scores = np.full((len(queries), keep), -np.inf, dtype=np.float32)
     for block in blocks:
         ranks.append(block.gold)
         rows = slice(block.first, block.first + len(block.top))
         top[rows], top_scores[rows] = block.top[:, :keep], block.top_scores[:, :keep]
         if write is not None:
-            for query, columns, scores in zip(queries.ids[rows], block.top, block.top_scores, strict=True):
-                real = np.isfinite(scores[:listed])  # -inf: the query itself, excluded
-                names = [candidates.ids[column] for column in columns[:listed][real]]
+            for query, columns, scores in zip(queries[rows], block.top, block.top_scores, strict=True):
+                real = np.isfinite(scores[:listed])  # -inf: the query itself, excluded, or in no list
+                names = [candidates[column] for column in columns[:listed][real]]
                 write(query, names, scores[:listed][real].tolist())
     return Ranked(join(ranks), top, top_scores, None if watcher is None else watcher.details())
 

@@ -13,7 +13,7 @@ file. Columns are laid out in that order once, and "first column wins" is the wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,8 @@ _KEPT_BYTES = 512 << 20  # candidates in float64 are kept between blocks of quer
 # 8 at 10,000, 16 and more at 100,000.
 _CANDIDATES_PER_COMPARISON = 1000
 _FEWEST, _MOST = 2, 32
+ABSENT = np.finfo(np.float32).min
+"""Score of a candidate that a query's list lacks; the query itself, left out, has -inf: it is none."""
 _EXACT = 1e-6  # a norm closer to 1 than this is 1 in float32, summed over some thousand dimensions
 
 
@@ -177,19 +179,45 @@ def rank_blocks(
     order = tie_order(candidate_ids)
     count = len(order)
     block = block or max(1, _SCORE_BYTES // max(4 * count, 1))
-    place = np.empty(count, dtype=np.int64)
-    place[order] = np.arange(count)
     chunks = _Chunks(candidates, order, offset)
-    for first in range(0, len(queries), block):
-        rows = slice(first, min(first + block, len(queries)))
-        scores = chunks.scores(queries[rows])  # (block, candidates), columns in tie order
+    scores = (chunks.scores(queries[first : first + block]) for first in range(0, len(queries), block))
+    return rank_score_blocks(scores, order, gold, depth=depth, own=own, watch=watch)
+
+
+def rank_score_blocks(
+    blocks: Iterable[Scores],
+    order: Ints,
+    gold: Gold,
+    *,
+    depth: int = 0,
+    own: Ints | None = None,
+    watch: Watch | None = None,
+) -> Iterator[RankedBlock]:
+    """Ranks from scores, whatever they come from, a block of queries at a time.
+
+    Args:
+        blocks: ``(block, candidates)`` each, of consecutive queries, columns in tie order; they are changed.
+            :data:`ABSENT` stands where a candidate is not in the query's list: such ones come last.
+        order: of the columns, from :func:`tie_order`.
+        gold: positives of the queries, as columns of the candidates (not of the blocks).
+        depth: how many of the best candidates to return per query.
+        own: ``(queries,)``, the candidate that is the query itself; -1 for none.
+        watch: as of :func:`rank_blocks`; absent cells are -inf there and in the results.
+    """
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    first = 0
+    for scores in blocks:
+        rows = slice(first, first + len(scores))
         part = _slice_gold(gold, rows, place)
         hidden = None if own is None else np.where(own[rows] >= 0, place[own[rows]], -1)
         ranks = rank_scores(scores, part, own=hidden)
+        scores[scores == ABSENT] = -np.inf
         if watch is not None:
             watch(rows, scores, part)
         top, top_scores = top_columns(scores, depth)
         yield RankedBlock(first, ranks, order[top], top_scores)
+        first = rows.stop
 
 
 def rank_scores(scores: Scores, gold: Gold, *, own: Ints | None = None) -> GoldRanks:
@@ -217,8 +245,10 @@ def rank_scores(scores: Scores, gold: Gold, *, own: Ints | None = None) -> GoldR
         tied_at_top[i] = np.count_nonzero(row == best[i]) > 1
         mine = slice(starts[i], starts[i + 1])
         ranks[mine], tied[i] = _row_ranks(row, columns[mine])
+    rows = np.repeat(np.arange(len(gold)), gold.counts)
+    missed = (gold.columns >= 0) & (scores[rows, gold.columns] == ABSENT)
+    ranks[missed] = candidates[rows[missed]] + 1  # a candidate that was not retrieved: one past the last
     if own is not None:  # a positive that is the query itself is not among its candidates
-        rows = np.repeat(np.arange(len(gold)), gold.counts)
         ranks[(own[rows] >= 0) & (own[rows] == gold.columns)] = 0
     return GoldRanks(gold.starts, ranks, gold.grades, candidates, tied_at_top, tied | tied_at_top)
 
@@ -321,4 +351,4 @@ def _row_ranks(row: Scores, columns: Ints) -> tuple[Ints, bool]:
     shared = np.flatnonzero(reached & (same > 1))
     for j in shared.tolist():  # of equal scores, those in earlier columns come first
         ahead[j] += np.count_nonzero(row[: columns[j]] == values[j])
-    return np.where(reached, ahead + 1, 0), len(shared) > 0
+    return np.where(reached, ahead + 1, 0), bool((values[shared] != ABSENT).any())

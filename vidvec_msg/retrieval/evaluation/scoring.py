@@ -24,9 +24,7 @@ def score_sides(sides: Sides, made: Made, options: Options, pool: Pool, out: Pat
         out: the evaluation folder.
     """
     tag = made.card["name"]
-    left, right = kind_of(sides.queries), kind_of(sides.corpus)
-    if left == right:  # "text → text" would not tell the directions apart
-        left, right = f"{left} queries", f"{right} corpus"
+    left, right = side_names(sides)
     with run_writer(out / "runs" / "forward.trec", tag=tag) as write:
         forward = score_forward(
             made.queries, made.corpus, sides.qrels, options, pool=pool, label=f"{left} → {right}", write=write
@@ -42,6 +40,14 @@ def score_sides(sides: Sides, made: Made, options: Options, pool: Pool, out: Pat
         )
     of_queries, of_corpus = groups_of_sides(sides)
     return Evaluation(add_groups(forward, of_queries), add_groups(backward, of_corpus))
+
+
+def side_names(sides: Sides) -> tuple[str, str]:
+    """What queries and corpus are, for labels: "text" and "video"."""
+    left, right = kind_of(sides.queries), kind_of(sides.corpus)
+    if left == right:  # "text → text" would not tell the directions apart
+        left, right = f"{left} queries", f"{right} corpus"
+    return left, right
 
 
 def groups_of_sides(sides: Sides) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]]]:

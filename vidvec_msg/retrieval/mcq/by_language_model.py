@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from vidvec_msg.embedders.adapter import put_adapter_on
-from vidvec_msg.embedders.backbone import (
-    DTYPES,
-    choose_device,
-    choose_dtype,
-    load_backbone,
-    multimodal_class,
-)
-from vidvec_msg.embedders.chat import Chat, Turn
-from vidvec_msg.embedders.hearing import Listener
-from vidvec_msg.embedders.models import combined_digest, local_folder, resolve_model, weights_digest
-from vidvec_msg.embedders.omni import hears, longest_sound, sound_rate, thinker_config
+from vidvec_msg.embedders.chat import Turn
+from vidvec_msg.embedders.generative_model import GenerativeModel
 from vidvec_msg.embedders.prompts import PROMPTS
 from vidvec_msg.embedders.reading import ClipReader, ItemReader
-from vidvec_msg.errors import Failure, RefusedRequest
-from vidvec_msg.formats.items import Item, Modality
+from vidvec_msg.errors import Failure
+from vidvec_msg.formats.items import Item
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.media.limits import shared_pool
 from vidvec_msg.retrieval.mcq.letters import LetterTokens
@@ -95,39 +83,31 @@ class LanguageModelAnswerer:
             raise ValueError(
                 f"new_tokens and max_tokens must be at least 1, got {new_tokens} and {max_tokens}"
             )
-        if dtype != "auto" and dtype not in DTYPES:
-            raise ValueError(f"dtype must be auto, {', '.join(DTYPES)}, got {dtype!r}")
         policy = FramePolicy(fps=fps, max_frames=max_frames, max_pixels=max_pixels)
-        source = resolve_model(model)
-        self.device = choose_device(device)
-        self.chat = Chat.open(
-            source, revision=revision, trust_remote_code=trust_remote_code, max_pixels=max_pixels
-        )
-        self.full, modalities = _load(
-            source,
-            adapter,
-            device=self.device,
-            dtype=dtype,
+        self._model = GenerativeModel(
+            model,
             revision=revision,
+            adapter=adapter,
+            max_pixels=max_pixels,
+            device=device,
+            dtype=dtype,
             trust_remote_code=trust_remote_code,
         )
-        # logits of the last position alone, where the family can; of all positions they take gigabytes
-        takes = inspect.signature(self.full.forward).parameters
-        self._last = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
-        listener = self._listener(policy, decode_workers, decode_timeout, sound)
+        self.chat, self.full, modalities = self._model.chat, self._model.full, self._model.modalities
+        pool = shared_pool(decode_workers, decode_timeout)
+        listener = self._model.listener(pool, sound=sound)
         if listener is not None:
             modalities = (*modalities, "audio")
-        clips = ClipReader(policy, shared_pool(decode_workers, decode_timeout))
+        clips = ClipReader(policy, pool)
         # words stand after the clip, where an embedder's reader puts transcripts
         self._reader = ItemReader(
             self.chat, PROMPTS["plain"], clips, "after", max_tokens, modalities, listener
         )
         self._read, self._transcript, self._new_tokens = read, transcript, new_tokens
         self._letters = LetterTokens(self.chat.tokenizer, LETTERS, model=model) if read == "letters" else None
-        base = Path(model).name if adapter is None else f"{Path(model).name}+{Path(adapter).resolve().name}"
-        self._name = name or f"{base} ({'likeliest letter' if read == 'letters' else 'writes'})"
+        self._name = name or f"{self._model.name} ({'likeliest letter' if read == 'letters' else 'writes'})"
         self._fingerprint = digest_of({
-            "weights": _digest(source, revision, adapter), "read": read, "transcript": transcript,
+            "weights": self._model.digest, "read": read, "transcript": transcript,
             "sound": sound, "fps": fps, "max_frames": max_frames, "max_pixels": max_pixels,
             "new_tokens": new_tokens if read == "generate" else None, "dtype": str(self.full.dtype),
         })[:16]  # fmt: skip
@@ -165,16 +145,12 @@ class LanguageModelAnswerer:
         failures += unread
 
     def _answer(self, question: Question, turn: Turn) -> Answer:
-        inputs = {key: self._placed(key, value) for key, value in self.chat.batch([turn]).items()}
+        inputs = self._model.inputs([turn])
         if self._letters is None:
             written = self._written(inputs)
             return Answer(question.id, option_meant(written, question), raw=written)
-        with torch.inference_mode():
-            logits = self.full(**inputs, **self._last, use_cache=False).logits[0, -1]  # (vocabulary,)
-        if not torch.isfinite(logits).all():
-            raise FloatingPointError(
-                f"the model's logits are not finite in {self.full.dtype}; try dtype=float32"
-            )
+        tokens = inputs["input_ids"].shape[1]
+        logits = self._model.last_logits({**inputs, "use_cache": False}, [tokens])[0]  # (vocabulary,)
         scores, mass = self._letters.log_likelihoods(logits, question.letters)
         chosen, tied = best_option(scores, [option.id for option in question.options])
         return Answer(question.id, chosen, scores, mass=mass, tied=tied)
@@ -191,23 +167,6 @@ class LanguageModelAnswerer:
         new = ids[0, inputs["input_ids"].shape[1] :]
         return str(tokenizer.decode(new, skip_special_tokens=True))
 
-    def _placed(self, key: str, value: Any) -> Any:
-        """On the device; pixels in the model's dtype, and nothing else."""
-        if not isinstance(value, torch.Tensor):
-            return value
-        pixels = key.startswith("pixel_values") and value.is_floating_point()
-        return value.to(self.device, self.full.dtype if pixels else None)
-
-    def _listener(self, policy: FramePolicy, workers: int, timeout: float, sound: bool) -> Listener | None:
-        if hears(self.chat.processor):
-            rate, longest = sound_rate(self.chat.processor), longest_sound(self.chat.processor)
-            return Listener(shared_pool(workers, timeout), rate, longest, to_clips=sound)
-        if sound:
-            raise RefusedRequest(
-                "sound is true, and this model takes no sound; Qwen2.5-Omni and Qwen3-Omni do"
-            )
-        return None
-
 
 def _worded(question: Question, words: str, with_clip: bool) -> Item:
     """The clip with the question behind it, or the question alone, for an embedder's reader."""
@@ -217,48 +176,3 @@ def _worded(question: Question, words: str, with_clip: bool) -> Item:
     if clip.modality == "text":  # a storyline that stands for a clip
         return Item(question.id, text=f"{clip.full_text}\n\n{words}")
     return replace(clip, transcript=words)
-
-
-def _load(
-    source: str, adapter: str | None, *, device: torch.device, dtype: str, **options: Any
-) -> tuple[Any, tuple[Modality, ...]]:
-    """The whole model with its vocabulary head, and what it reads."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    config = thinker_config(AutoConfig.from_pretrained(source, **options))
-    if multimodal_class(config) is not None:
-        backbone = load_backbone(source, device=device, dtype=dtype, **options)
-        full, tower, modalities = backbone.full, backbone.tower, backbone.modalities
-    else:
-        try:
-            full, report = AutoModelForCausalLM.from_pretrained(
-                source,
-                dtype=choose_dtype(dtype, device),
-                use_safetensors=True,
-                output_loading_info=True,
-                **options,
-            )
-        except (OSError, ValueError, ImportError, KeyError) as error:
-            raise RefusedRequest(
-                f"cannot load {source!r} as a language model that answers: {error}"
-            ) from error
-        if missing := sorted(report["missing_keys"]):
-            raise RefusedRequest(
-                f"model {source!r}: {len(missing)} parameters are missing from the checkpoint and would stay "
-                f"random, for example {missing[0]}; it may be an encoder, which cannot answer"
-            )
-        full.eval().requires_grad_(False).to(device)
-        tower, modalities = full.get_decoder(), ("text",)
-    if adapter is not None:
-        put_adapter_on(full, tower, Path(adapter))
-        full.eval()
-    if full.get_output_embeddings() is None:
-        raise RefusedRequest(f"model {source!r} has no vocabulary head, so it cannot answer")
-    return full, modalities
-
-
-def _digest(source: str, revision: str | None, adapter: str | None) -> str:
-    folder = local_folder(source, revision=revision)
-    if folder is None:
-        raise RefusedRequest(f"model {source!r} was loaded, but its files cannot be found for their digest")
-    return combined_digest(weights_digest(folder), weights_digest(Path(adapter)) if adapter else "")

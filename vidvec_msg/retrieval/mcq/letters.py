@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vidvec_msg.embedders.answer_tokens import single_tokens
 from vidvec_msg.errors import RefusedRequest
 
 
@@ -24,7 +25,7 @@ class LetterTokens:
     """
 
     def __init__(self, tokenizer: Any, letters: str, *, model: str) -> None:
-        self.of = {letter: _single(tokenizer, letter) for letter in letters}
+        self.of = {letter: single_tokens(tokenizer, letter) for letter in letters}
         lacking = [letter for letter, tokens in self.of.items() if not tokens]
         every = [token for tokens in self.of.values() for token in tokens]
         if lacking or len(set(every)) < len(every):
@@ -46,13 +47,3 @@ class LetterTokens:
         logs = torch.log_softmax(logits.float(), dim=-1)  # float32: in bfloat16 letters tie
         values = tuple(float(torch.logsumexp(logs[self.of[letter]], dim=0)) for letter in letters)
         return values, float(torch.tensor(values).exp().sum())
-
-
-def _single(tokenizer: Any, letter: str) -> list[int]:
-    """Ids of the forms of a letter that are one token and read as it."""
-    found = []
-    for form in (letter, f" {letter}"):
-        ids = tokenizer.encode(form, add_special_tokens=False)
-        if len(ids) == 1 and ids[0] != tokenizer.unk_token_id and tokenizer.decode(ids).strip() == letter:
-            found.append(int(ids[0]))
-    return sorted(set(found))

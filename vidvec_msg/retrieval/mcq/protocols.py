@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from vidvec_msg.errors import Problems, RefusedRequest
@@ -15,6 +16,7 @@ from vidvec_msg.formats.relevance import Qrels, positives, reverse
 from vidvec_msg.retrieval.mcq.question import LETTERS, Option, Question
 
 Protocol = Literal["auto", "vidmsg", "vhub", "avmeme"]
+VisualCheat = Literal["omit", "keep"]
 
 QUESTIONS = "questions.jsonl"  # a benchmark's own, beside corpus.jsonl
 OPTIONS = 5
@@ -48,6 +50,7 @@ def make_exam(
     split: str = "test",
     seed: int = 0,
     group: str = "topic",
+    visual_cheat: VisualCheat = "omit",
 ) -> Exam:
     """The questions of a collection.
 
@@ -61,16 +64,19 @@ def make_exam(
         split: whose judgements say what is right.
         seed: of the draw and the order of the options.
         group: that the messages of a question share.
+        visual_cheat: of avmeme: "omit" the pictures of clips that show their answer, or "keep" them.
 
     Raises:
         RefusedRequest: the collection has not what the protocol needs.
     """
+    if visual_cheat not in ("omit", "keep"):
+        raise RefusedRequest(f"visual_cheat is {visual_cheat!r}; it is omit or keep")
     if protocol == "auto":
         protocol = _protocol_of(collection)
     makers: Mapping[str, Callable[[], Exam]] = {
         "vidmsg": lambda: _same_group(collection, split, seed, group),
         "vhub": lambda: _caption_matching(collection, split, seed),
-        "avmeme": lambda: _own_questions(collection, seed),
+        "avmeme": lambda: _own_questions(collection, seed, omit=visual_cheat == "omit"),
     }
     if protocol not in makers:
         raise RefusedRequest(f"protocol is {protocol!r}; it is auto, {', '.join(makers)}")
@@ -164,7 +170,7 @@ def _caption_matching(collection: Collection, split: str, seed: int) -> Exam:
 # --- AVMeme Exam §3: the benchmark's own questions, options shuffled ------------------------------------
 
 
-def _own_questions(collection: Collection, seed: int) -> Exam:
+def _own_questions(collection: Collection, seed: int, *, omit: bool) -> Exam:
     path = collection.root / QUESTIONS
     if not path.is_file():
         raise RefusedRequest(
@@ -187,7 +193,36 @@ def _own_questions(collection: Collection, seed: int) -> Exam:
             reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             problems.add(f"line {number}: {reason}")
     problems.refuse_if_any()
-    return Exam("avmeme", tuple(questions))
+    given_away = {
+        one.id for one in questions if one.clip.modality == "video" and shows_its_answer(one.groups)
+    }
+    if not given_away:
+        return Exam("avmeme", tuple(questions))
+    told = (
+        f"{len(given_away):,} questions are about clips that show their answer (visual_cheat): they are "
+        "asked "
+    )
+    if omit:
+        questions = [
+            replace(one, clip=_heard(one.clip)) if one.id in given_away else one for one in questions
+        ]
+        return Exam("avmeme", tuple(questions), (told + "with the sound alone, as AVMeme Exam does (§2.2)",))
+    return Exam(
+        "avmeme", tuple(questions), (told + "with their pictures, which AVMeme Exam leaves out (§2.2)",)
+    )
+
+
+def shows_its_answer(groups: Mapping[str, str]) -> bool:
+    """Whether annotators found the answer in the pictures: AVMeme's ``visual_cheat``, or the value "visual
+    contains solution" among its ``visual_hint``s."""
+    hints = groups.get("visual_hint", "").casefold()
+    flagged = groups.get("visual_cheat", "").strip().casefold() in ("true", "1", "yes")
+    return flagged or "visual contains solution" in hints or "visual_cheat" in hints
+
+
+def _heard(clip: Item) -> Item:
+    """The clip without its pictures and without what is written in them."""
+    return replace(clip, video=None, audio=clip.video if isinstance(clip.video, Path) else None, ocr=None)
 
 
 def _read_question(row: Mapping[str, object], clips: Mapping[str, Item], seed: int) -> Question:

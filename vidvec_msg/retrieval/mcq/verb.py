@@ -19,7 +19,7 @@ from vidvec_msg.retrieval.benchmarks.published import published_for
 from vidvec_msg.retrieval.embed import allowed_failures
 from vidvec_msg.retrieval.mcq.answerer import Answerer
 from vidvec_msg.retrieval.mcq.load import check_answerer, check_embedder, embedder_answerer, load_answerer
-from vidvec_msg.retrieval.mcq.protocols import QUESTIONS, Exam, Protocol, make_exam
+from vidvec_msg.retrieval.mcq.protocols import QUESTIONS, Exam, Protocol, VisualCheat, make_exam
 from vidvec_msg.retrieval.mcq.question import Question
 from vidvec_msg.retrieval.mcq.record import ANSWERS, Answers
 from vidvec_msg.retrieval.mcq.sitting import CONTROL, SHOWN, Sitting, sit
@@ -44,6 +44,7 @@ def mcq(
     protocol: Protocol = "auto",
     split: str = "test",
     group: str = "topic",
+    visual_cheat: VisualCheat = "omit",
     limit: int = 0,
     rotations: int = 1,
     control: bool = True,
@@ -69,6 +70,8 @@ def mcq(
             "auto" chooses by what the collection holds.
         split: whose judgements say what is right.
         group: that the options of a question share (vidmsg).
+        visual_cheat: of clips whose pictures show the answer (avmeme), "omit" the pictures, as its authors
+            do: models that do not hear have no answer then; or "keep" them.
         limit: ask only so many questions, drawn by the seed; 0 asks all.
         rotations: further rounds for language models with every option 1, 2, … letters further.
         control: a round without the clip, which shows what the words alone give away.
@@ -86,12 +89,14 @@ def mcq(
     """
     specs = _checked(embedder or [], answerer or [], limit, rotations, max_failures)
     loaded = Collection.load(collection)
-    exam = make_exam(loaded, protocol=protocol, split=split, seed=seed, group=group)
+    exam = make_exam(
+        loaded, protocol=protocol, split=split, seed=seed, group=group, visual_cheat=visual_cheat
+    )
     questions = _limited(exam.questions, limit, seed)
     _refuse_missing(questions, max_failures)
     settings = {
         "collection": str(collection.resolve()), "protocol": exam.protocol, "split": split, "group": group,
-        "limit": limit, "seed": seed,
+        "limit": limit, "seed": seed, "visual_cheat": visual_cheat,
     }  # fmt: skip
     further = {"embedder": embedder, "answerer": answerer, "rotations": rotations, "control": control,
                "batch_size": batch_size, "max_failures": max_failures}  # fmt: skip
@@ -181,7 +186,9 @@ def _refuse_other_exam(out: Path, settings: Mapping[str, Any]) -> None:
     before = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}) if path.is_file() else {}
     problems = Problems(f"--out {out} holds another exam; give a new folder, or the same options")
     for key, value in settings.items() if before else ():
-        if key != "collection" and before.get(key) != value:  # the collection may have been moved
+        if (
+            key != "collection" and key in before and before[key] != value
+        ):  # the collection may have been moved
             problems.add(f"{key} was {before.get(key)!r} and is {value!r} now")
     problems.refuse_if_any()
 

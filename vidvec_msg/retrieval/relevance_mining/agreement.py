@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
+from vidvec_msg.retrieval.human_judgement.agreement import cohens_kappa
 from vidvec_msg.retrieval.relevance_mining.review_files import Decision
 
 Rule = Literal["all", "majority", "any"]
@@ -42,20 +43,9 @@ def agreements(decisions: Sequence[Decision]) -> list[Agreement]:
         common = sorted(by_reviewer[one].keys() & by_reviewer[other].keys())
         both = [(by_reviewer[one][pair], by_reviewer[other][pair]) for pair in common]
         alike = sum(left == right for left, right in both) / len(both) if both else None
-        found.append(Agreement(one, other, len(both), alike, cohens_kappa(both)))
+        left, right = ([int(pair[side]) for pair in both] for side in (0, 1))
+        found.append(Agreement(one, other, len(both), alike, cohens_kappa(left, right)))
     return found
-
-
-def cohens_kappa(decisions: Sequence[tuple[bool, bool]]) -> float | None:
-    """(observed - expected) / (1 - expected) agreement (Cohen 1960); None where it is not defined."""
-    count = len(decisions)
-    if not count:
-        return None
-    observed = sum(left == right for left, right in decisions) / count
-    left = sum(one for one, _ in decisions) / count
-    right = sum(other for _, other in decisions) / count
-    expected = left * right + (1 - left) * (1 - right)
-    return None if expected == 1 else (observed - expected) / (1 - expected)
 
 
 def decided(decisions: Sequence[Decision], rule: Rule) -> tuple[list[list[Decision]], list[list[Decision]]]:

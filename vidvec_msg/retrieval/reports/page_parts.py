@@ -34,7 +34,8 @@ class Row:
         name: what the row is about.
         scores: metric → score.
         note: a second line in small print.
-        style: "marked" for the row to look at, "chance" for a row that is no system.
+        style: "marked" for the row to look at, "chance" for a row that is no system, "partial" for one whose
+            means are over fewer queries; the last two are never best or second.
     """
 
     name: str
@@ -163,7 +164,7 @@ def comparison_table(
         marked: the best value of a column is set bold and the second underlined.
     """
     lines = []
-    systems = [row for row in rows if row.style != "chance"] if marked else []
+    systems = [row for row in rows if row.style not in ("chance", "partial")] if marked else []
     found: dict[tuple[str, str], str] = {}
     for metric in metrics:
         values = [row.scores.get(metric, Score(None)).value for row in systems]

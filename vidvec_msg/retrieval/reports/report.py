@@ -104,7 +104,7 @@ def html_report(
     model = report["model"]
     facts = [
         ("split", report["split"]),
-        ("dimensions", f"{model['dim']:,}"),
+        *([("dimensions", f"{model['dim']:,}")] if model["dim"] else [("lists", report["embedder"])]),
         ("depth", f"{report['depth']:,}"),
         *([("base model", model["base_model"])] if model["base_model"] else []),
         ("fingerprint", model["fingerprint"]),

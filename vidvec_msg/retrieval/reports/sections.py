@@ -12,7 +12,7 @@ import numpy as np
 from markupsafe import Markup
 
 from vidvec_msg.formats.items import Item
-from vidvec_msg.retrieval.benchmarks.published import MARK, OF_REPORT
+from vidvec_msg.retrieval.benchmarks.published import beside
 from vidvec_msg.retrieval.evaluation.directions import Score
 from vidvec_msg.retrieval.reports.drawings import curves
 from vidvec_msg.retrieval.reports.page_parts import (
@@ -156,25 +156,17 @@ def dual_softmax_body(report: Mapping[str, Any]) -> Markup:
 
 
 def published_body(report: Mapping[str, Any]) -> Markup:
-    """What papers publish for this collection, a table a direction; percent, metrics by the papers' names."""
+    """This run beside what papers publish for its benchmark, a table a direction; percent, metrics by the
+    papers' names."""
     tables = []
     for way in ("forward", "reverse"):
-        rows = [row for row in report.get("published", ()) if row["direction"] == OF_REPORT[way]]
-        if not rows:
-            continue
-        names = list(dict.fromkeys(name for row in rows for name in row["values"]))
-        cells = [
-            (
-                row["model"],
-                row["setting"],
-                *(f"{row['values'][n]:.1f}" if n in row["values"] else "–" for n in names),
-            )
-            for row in rows
-        ]
-        told = dict.fromkeys(f"{row['source']}: {row['remark']}" for row in rows)
-        table = plain_table([MARK, "", *names], cells, texts=2)
-        sources = [Markup('<p class="key">{}</p>').format(text) for text in told]
-        tables.append(joined(heading(report[way]["label"]), table, *sources))
+        found = beside(report, way)
+        if found is not None:
+            rows, quiet = (found.own, *found.rows), [""] * len(found.heads)
+            styles = [["best"] * len(found.heads), *(quiet for _ in found.rows)]
+            table = plain_table(found.heads, rows, texts=2, styles=styles)
+            sources = [Markup('<p class="key">{}</p>').format(text) for text in found.sources]
+            tables.append(joined(heading(report[way]["label"]), table, *sources))
     return columns(*tables) if tables else Markup("")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vidvec_msg.retrieval.benchmarks.published import published_table
+from vidvec_msg.retrieval.benchmarks.published import beside, published_table
 from vidvec_msg.retrieval.evaluation.directions import Score
 from vidvec_msg.retrieval.evaluation.groups import SMALL_GROUP
 from vidvec_msg.retrieval.metrics import RANKS, parse_metrics
@@ -66,7 +66,7 @@ def markdown_tables(report: Mapping[str, Any]) -> str:
                 "",
             ]
         lines += _markdown_groups(part)
-        lines += published_table(report.get("published", ()), name)
+        lines += published_table(report, name)
     lines += _markdown_dual_softmax(report)
     return "\n".join(lines)
 
@@ -95,6 +95,14 @@ def terminal_tables(report: Mapping[str, Any]) -> str:
             console.print(table)
             for warning in part["warnings"]:
                 console.print(f"[yellow]{warning}[/yellow]")
+            if found := beside(report, name):
+                table = Table(box=SIMPLE_HEAD)
+                for place, heading in enumerate(found.heads):
+                    table.add_column(heading, justify="left" if place < 2 else "right")
+                table.add_row(*found.own, style="bold")
+                for row in found.rows:
+                    table.add_row(*row)
+                console.print(table, *found.sources, highlight=False)
     return capture.get()
 
 

@@ -1,0 +1,153 @@
+"""Candidates → tasks for people: a table for crowd platforms, and a page to work through at home."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vidvec_msg.data_synth.annotation.assignment import assigned
+from vidvec_msg.data_synth.annotation.candidates import Candidate, first_of_each, read_candidates
+from vidvec_msg.data_synth.annotation.page import rating_page
+from vidvec_msg.errors import Problems
+from vidvec_msg.runs import file_digest, replacing, write_json
+
+log = logging.getLogger(__name__)
+
+TASKS, PAGE, RATERS, MANIFEST = "tasks.csv", "rate.html", "raters", "tasks.json"
+COLUMNS = ("task_id", "message_id", "message", "topic", "clip_id", "video", "duration", "raters")
+"""What a rater may see. Title, keywords and rank stay out: they would tell what the clip was found by."""
+
+
+def export_tasks(
+    ranked: Path,
+    out: Path,
+    *,
+    per_message: int = 0,
+    raters: Sequence[str] = (),
+    raters_per_task: int = 3,
+    title: str = "",
+    seed: int = 0,
+) -> Path:
+    """Writes tasks: whether a clip conveys a message, one a row, in an order drawn by seed.
+
+    ``tasks.csv`` is what crowd platforms take: a task a row, the same id in every export. ``rate.html`` is
+    the same for one person at a time. With names, each person has a table and a page of their own in
+    ``raters/``.
+
+    Args:
+        ranked: ``ranked.jsonl``, one candidate a line.
+        out: folder to make.
+        per_message: candidates of each message, the best ranked; 0 takes all.
+        raters: names of the people, if who rates what is decided here.
+        raters_per_task: people a task, where names are given.
+        title: shown on the page; the name of the candidates' folder if empty.
+        seed: of the order, and of who rates what.
+
+    Returns:
+        the folder.
+
+    Raises:
+        RefusedRequest: something is wrong with the request or the candidates; nothing was written.
+    """
+    _refuse_bad_request(out, per_message, raters, raters_per_task)
+    chosen = first_of_each(read_candidates(ranked), per_message)
+    tasks = _shuffled(chosen, [seed])
+    who = assigned([one.task for one in tasks], raters, raters_per_task, seed=seed) if raters else {}
+    title = title or ranked.resolve().parent.name
+    _write(out, tasks, who, title)
+    for name in raters:
+        own = _shuffled([one for one in chosen if name in who[one.task]], [seed, *name.encode()])
+        _write(out / RATERS / file_name(name), own, {one.task: [name] for one in own}, title, name=name)
+    write_json(
+        out / MANIFEST,
+        {
+            "candidates": file_digest(ranked),
+            "tasks": len(tasks),
+            "messages": len({one.message_id for one in tasks}),
+            "clips": len({one.clip_id for one in tasks}),
+            "without_file_or_address": sum(one.file is None and not one.address for one in tasks),
+            "per_message": per_message,
+            "raters": dict(Counter(name for names in who.values() for name in names)),
+            "raters_per_task": raters_per_task if raters else None,
+            "seed": seed,
+        },
+    )
+    _tell(out, tasks)
+    return out
+
+
+def file_name(rater: str) -> str:
+    """The name of a rater's folder: letters, digits, dashes."""
+    return re.sub(r"[^\w-]+", "_", rater)
+
+
+def _shuffled(candidates: Sequence[Candidate], seed: Sequence[int]) -> list[Candidate]:
+    order = np.random.default_rng(seed).permutation(len(candidates))
+    ordered = sorted(candidates, key=lambda one: one.task)  # the file's order must not decide
+    return [ordered[place] for place in order]
+
+
+def _write(
+    folder: Path, tasks: Sequence[Candidate], who: Mapping[str, Sequence[str]], title: str, *, name: str = ""
+) -> None:
+    with (
+        replacing(folder / TASKS) as temporary,
+        # without a byte-order mark: a platform would take it for a part of the first column's name
+        temporary.open("w", encoding="utf-8", newline="") as stream,
+    ):
+        writer = csv.DictWriter(stream, COLUMNS)
+        writer.writeheader()
+        writer.writerows(_row(one, who.get(one.task, ())) for one in tasks)
+    with replacing(folder / PAGE) as temporary:
+        temporary.write_text(rating_page(tasks, folder, title=title, who=name), encoding="utf-8")
+
+
+def _row(one: Candidate, who: Sequence[str]) -> dict[str, Any]:
+    return {
+        "task_id": one.task,
+        "message_id": one.message_id,
+        "message": one.message,
+        "topic": one.topic,
+        "clip_id": one.clip_id,
+        "video": one.video,
+        "duration": one.get("duration"),
+        "raters": " | ".join(who),
+    }
+
+
+def _tell(out: Path, tasks: Sequence[Candidate]) -> None:
+    lost = [one.video for one in tasks if one.file is None and not one.address]
+    if lost:
+        log.warning(
+            "%d of %d tasks have neither a file nor an address that a browser opens, for example %s",
+            len(lost), len(tasks), lost[0],
+        )  # fmt: skip
+    log.info("made %s: %d tasks; open %s, or give %s to a platform", out, len(tasks), out / PAGE, out / TASKS)
+
+
+def _refuse_bad_request(out: Path, per_message: int, raters: Sequence[str], raters_per_task: int) -> None:
+    problems = Problems("cannot export tasks")
+    if per_message < 0:
+        problems.add(f"per_message is {per_message}; it is 0 (all) or more")
+    names = [name.strip() for name in raters]
+    if not all(names):
+        problems.add("raters: a name is empty")
+    same = [name for name, count in Counter(map(file_name, names)).items() if count > 1]
+    if same:
+        problems.add(f"raters: {', '.join(same)} stands twice; names must differ in letters or digits")
+    if raters and not 1 <= raters_per_task <= len(raters):
+        problems.add(
+            f"raters_per_task is {raters_per_task}; it lies between 1 and the {len(raters)} named raters"
+        )
+    strange = [path.name for path in out.glob("*") if path.name not in (TASKS, PAGE, RATERS, MANIFEST)]
+    if out.is_file() or strange:
+        told = "is a file" if out.is_file() else f"holds other files ({', '.join(sorted(strange)[:3])})"
+        problems.add(f"--out {out} {told}; give a folder that is new, empty, or an earlier export")
+    problems.refuse_if_any()
