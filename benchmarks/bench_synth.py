@@ -2,10 +2,13 @@
 
     python benchmarks/bench_synth.py                          # about two minutes on two cores
     python benchmarks/bench_synth.py --requests 2000 --pairs 7000
+    python benchmarks/bench_synth.py --whole 7000 70000       # the verb from end to end, and nothing else
 
 Requests go to a server on loopback (a process of its own) that answers each after 200 ms. The peer is
 arithmetic: 64 requests in flight at 200 ms each are 320 a second, whoever sends them. The client is loaded
 before. Filters run on one core without an embedder, over the project's 600 pairs in other and other words.
+With --whole the server answers at once and each time in other words; the verb runs in a process of its own,
+whose peak of resident memory is told.
 
 One JSON object a line; a ratio is how many times better ours is.
 """
@@ -14,14 +17,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import itertools
 import json
 import multiprocessing
+import os
 import random
 import resource
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -34,6 +40,7 @@ from vidvec_msg.data_synth.questions import Kind
 from vidvec_msg.data_synth.replies import ReplyStore
 from vidvec_msg.data_synth.synthesis import Synthesis, read_pair
 from vidvec_msg.data_synth.template import load_template
+from vidvec_msg.data_synth.verb import synth
 from vidvec_msg.errors import Problems
 from vidvec_msg.formats.pairs import Pair, read_pairs
 
@@ -43,11 +50,12 @@ IN_FLIGHT = 64
 CPU_BAR = 2e-3  # seconds per request
 SHARE_BAR = 0.95  # of what the latency allows
 FILTER_BAR = 5_000  # pairs a second
+WHOLE_BAR, WHOLE_BAR_PER_PAIR = 250, 0.012  # MB: of the libraries, and of the texts, sets and keys of a pair
 
 
-def serve(pipe: Connection) -> None:
-    """Answers every request after LATENCY; as little HTTP as the client needs."""
-    text = json.dumps({"message": "Doors close.", "storyline": " ".join(["A red door closes."] * 30)})
+def answered(message: str, storyline: str) -> bytes:
+    """An endpoint's answer with a pair in it, HTTP and all."""
+    text = json.dumps({"message": message, "storyline": storyline})
     body = json.dumps(
         {
             "choices": [{"message": {"content": text}, "finish_reason": "stop"}],
@@ -56,6 +64,14 @@ def serve(pipe: Connection) -> None:
         }
     ).encode()
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    return head + body
+
+
+def serve(pipe: Connection, latency: float, varied: bool) -> None:
+    """Answers every request after so many seconds, always alike or always otherwise; as little HTTP as the
+    client needs."""
+    same = answered("Doors close.", " ".join(["A red door closes."] * 30))
+    others = (answered(pair.positive, pair.anchor) for pair in endless_pairs())
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -63,8 +79,8 @@ def serve(pipe: Connection) -> None:
                 received = await reader.readuntil(b"\r\n\r\n")
                 length = int(received.lower().split(b"content-length:")[1].split(b"\r\n")[0])
                 await reader.readexactly(length)
-                await asyncio.sleep(LATENCY)
-                writer.write(head + body)
+                await asyncio.sleep(latency)
+                writer.write(next(others) if varied else same)
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 
@@ -86,7 +102,7 @@ def measure_requests(requests: int) -> None:
     """Requests a second beside what the latency allows, and CPU of this process per request."""
     context = multiprocessing.get_context("spawn")
     mine, its = context.Pipe()
-    server = context.Process(target=serve, args=(its,), daemon=True)
+    server = context.Process(target=serve, args=(its, LATENCY, False), daemon=True)
     server.start()
     try:
         endpoint = ChatEndpoint("m", base_url=f"http://127.0.0.1:{mine.recv()}/v1")
@@ -163,11 +179,64 @@ def _varied(pair: Pair, number: int, words: Sequence[str]) -> Pair:
     return Pair(other(pair.anchor), other(pair.positive), id=str(number), provenance=pair.provenance)
 
 
-def varied_pairs(count: int) -> list[Pair]:
-    """So many pairs of the project's words."""
+def endless_pairs() -> Iterator[Pair]:
+    """Pairs of the project's words, none like another."""
     ours = read_pairs(DATA / "pairs.jsonl")
     words = [word for pair in ours for word in pair.anchor.split()]
-    return [_varied(ours[n % len(ours)], n, words) for n in range(count)]
+    return (_varied(ours[n % len(ours)], n, words) for n in itertools.count())
+
+
+def varied_pairs(count: int) -> list[Pair]:
+    """So many of them."""
+    return list(itertools.islice(endless_pairs(), count))
+
+
+def run_whole(count: int, url: str, folder: str, pipe: Connection) -> None:
+    """The verb, and what its process needed."""
+    personas = Path(folder) / "personas.txt"
+    dice, words = random.Random(0), [pair.positive.split()[-1] for pair in read_pairs(DATA / "pairs.jsonl")]
+    personas.write_text(
+        "".join(f"a {' '.join(dice.choices(words, k=9))}\n" for _ in range(count + count // 50))
+    )
+    os.environ["OPENAI_API_KEY"] = ""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began, cpu = time.perf_counter(), time.process_time()
+    with Path(folder, "told.txt").open("w") as told, contextlib.redirect_stdout(told):
+        out = synth(personas, "m", Path(folder) / "D", endpoint=url, count=count, concurrency=IN_FLIGHT)
+    summary = json.loads((out / "summary.json").read_text())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    pipe.send(
+        (peak / 1024, before / 1024, time.perf_counter() - began, time.process_time() - cpu, summary["pairs"])
+    )
+
+
+def measure_whole(counts: Sequence[int]) -> None:
+    """Peak memory of the verb from personas to the card."""
+    context = multiprocessing.get_context("spawn")
+    mine, its = context.Pipe()
+    server = context.Process(target=serve, args=(its, 0.0, True), daemon=True)
+    server.start()
+    url = f"http://127.0.0.1:{mine.recv()}/v1"
+    try:
+        for count in counts:
+            with tempfile.TemporaryDirectory() as folder:
+                run = context.Process(target=run_whole, args=(count, url, folder, its))
+                run.start()
+                while run.is_alive() and not mine.poll(1):
+                    pass
+                if not mine.poll():
+                    raise SystemExit(f"the run of {count:,} ended without a result")
+                peak, before, seconds, cpu, kept = mine.recv()
+                run.join()
+            bar = WHOLE_BAR + WHOLE_BAR_PER_PAIR * count
+            note = (
+                f"{count:,} requests, {kept:,} pairs stay; {before:.0f} MB before it began, {seconds:.0f} s, "
+                f"{cpu:.0f} s of CPU; ratio: bar of {bar:.0f} MB over it"
+            )
+            tell("synth from end to end, peak memory", peak, None, bar / peak, 1.0, "MB", note)
+    finally:
+        server.terminate()
+        server.join()
 
 
 def tell(claim: str, ours: float, peer: float | None, ratio: float, bar: float, unit: str, note: str) -> None:
@@ -184,7 +253,13 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--requests", type=int, default=6_400)
     parser.add_argument("--pairs", type=int, default=70_000)
+    parser.add_argument(
+        "--whole", type=int, nargs="+", metavar="COUNT", help="runs of the whole verb instead"
+    )
     options = parser.parse_args(words)
+    if options.whole:
+        measure_whole(options.whole)
+        return 0
     measure_requests(options.requests)
     measure_filters(options.pairs)
     return 0

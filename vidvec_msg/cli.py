@@ -87,6 +87,12 @@ VERBS: Mapping[str, Verb] = {
         "vidvec_msg.retrieval.leaderboard:leaderboard", "many evaluations → one table a benchmark"
     ),
     "mcq": Verb("vidvec_msg.retrieval.mcq.verb:mcq", "multiple choice, by embedders and language models"),
+    "probe-layers": Verb(
+        "vidvec_msg.retrieval.probing.layers_verb:probe_layers", "which layer of a model retrieves best"
+    ),
+    "probe-prompts": Verb(
+        "vidvec_msg.retrieval.probing.prompts_verb:probe_prompts", "which wording and frames retrieve best"
+    ),
     "doctor": Verb("vidvec_msg.retrieval.doctor:doctor", "examine an embedder, and audit a collection"),
     "merge": Verb("vidvec_msg.embedders.merge:merge", "an adapter into its model's weights, as an embedder"),
     "export": Verb("vidvec_msg.embedders.export.verb:export", "an embedder → a folder that other tools open"),

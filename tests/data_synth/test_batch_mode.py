@@ -77,11 +77,55 @@ def test_a_killed_run_finds_its_batch_again(
     with pytest.raises(KeyboardInterrupt):
         batch(server, tmp_path / "out", count=12)
     assert len(server.batches) == 1
-    assert (tmp_path / "out" / "replies" / "pairs_batches.jsonl").exists() is recorded
+    log = tmp_path / "out" / "replies" / "pairs_batches.jsonl"
+    assert any("batch" in json.loads(line) for line in log.read_text().split("\n") if line) is recorded
     monkeypatch.setattr(ChatEndpoint, killed_in, true)
     assert batch(server, tmp_path / "out", count=12)["pairs"] == 12
     assert len(server.batches) == 1  # not paid for twice
     assert len(server.requests) == 12
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_killed_run_that_is_asked_for_more_does_not_pay_twice(
+    server: ChatServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: bool
+) -> None:
+    """From another folder, too: the batch is found by the name that the run's folder keeps."""
+    killed_in = "batch" if recorded else "submit"
+    true = getattr(ChatEndpoint, killed_in)
+
+    async def killed(self: ChatEndpoint, *given: Any, **more: Any) -> Any:
+        await true(self, *given, **more)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ChatEndpoint, killed_in, killed)
+    with pytest.raises(KeyboardInterrupt):
+        batch(server, tmp_path / "out", count=12)
+    monkeypatch.setattr(ChatEndpoint, killed_in, true)
+    monkeypatch.chdir(tmp_path)
+    assert batch(server, Path("out"), count=30)["pairs"] == 30
+    assert len(server.batches) == 2
+    assert len(server.requests) == 30  # 12 and 18, none of them twice
+    assert max(server.usable.values()) == 1
+
+
+def test_answers_to_more_than_is_asked_for_now_are_not_lost(
+    server: ChatServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true = ChatEndpoint.batch
+
+    async def killed(self: ChatEndpoint, *given: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ChatEndpoint, "batch", killed)
+    with pytest.raises(KeyboardInterrupt):
+        batch(server, tmp_path / "out", count=20)
+    monkeypatch.setattr(ChatEndpoint, "batch", true)
+    assert batch(server, tmp_path / "out", count=5)["pairs"] == 5
+    assert batch(server, tmp_path / "out", count=20)["pairs"] == 20
+    assert (len(server.batches), len(server.requests)) == (1, 20)
+    log = (tmp_path / "out" / "replies" / "pairs_batches.jsonl").read_text()
+    states = [json.loads(line).get("state") for line in log.split("\n") if line]
+    assert states == [None, "submitted", "partly", "collected"]
 
 
 def test_the_budget_bounds_what_is_submitted(server: ChatServer, tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -22,7 +23,13 @@ from vidvec_msg.data_synth.filters.density import Density
 from vidvec_msg.data_synth.filters.duplicates import MessageDuplicates, StorylineDuplicates
 from vidvec_msg.data_synth.filters.language import LANGUAGES, Language, language_of
 from vidvec_msg.data_synth.filters.lengths import Lengths
-from vidvec_msg.data_synth.filters.meaning import MessageMeanings, StatedMeaning, near_vectors, vectors_of
+from vidvec_msg.data_synth.filters.meaning import (
+    MessageMeanings,
+    StatedMeaning,
+    TextVectors,
+    near_vectors,
+    vectors_of,
+)
 from vidvec_msg.data_synth.filters.phrases import Phrases
 from vidvec_msg.data_synth.filters.stated import PersonaLeak, Stated
 from vidvec_msg.data_synth.filters.words import content_stems, stem, words_of
@@ -214,7 +221,9 @@ def test_options_of_stated() -> None:
         ("a bus driver who collects umbrellas", SEEN, "persona in the texts"),
         ("a lighthouse keeper in Norway", f"{SEEN} A lighthouse keeper waves.", "persona in the texts"),
         (KEEPER, f"{SEEN} The lighthouse keeper waves.", "persona in the texts"),
-        (KEEPER, f"{SEEN} The keeper sees a lighthouse.", None),
+        (KEEPER, f"{SEEN} The lighthouse is dark.", None),
+        (KEEPER, f"{SEEN} The keeper waits.", "persona in the texts"),
+        (KEEPER, f"{SEEN} Keepers and sailors wait.", None),
         ("a forty-year-old notary who fishes", f"{SEEN} A forty-year-old dog.", None),
         ("a chef", f"{SEEN} The chef waves.", "persona in the texts"),
         ("a chef", SEEN, None),
@@ -228,12 +237,11 @@ def test_personas_that_leak(persona: str, storyline: str, expected: str | None) 
 def test_options_of_the_persona() -> None:
     given = {"persona": KEEPER}
     storyline = f"{SEEN} The lighthouse keeper waves."
-    assert code(PersonaLeak(neighbours=False), "A point.", storyline, **given) is None
-    assert (
-        code(PersonaLeak(neighbours=False, share=0.2), "A point.", storyline, **given)
-        == "persona in the texts"
-    )
-    assert code(PersonaLeak(neighbours=False, share=0.2, least=3), "A point.", storyline, **given) is None
+    assert code(PersonaLeak(neighbours=False), "A point.", storyline, **given) == "persona in the texts"
+    alone = {"neighbours": False, "profession": False}
+    assert code(PersonaLeak(**alone), "A point.", storyline, **given) is None
+    assert code(PersonaLeak(**alone, share=0.2), "A point.", storyline, **given) == "persona in the texts"
+    assert code(PersonaLeak(**alone, share=0.2, least=3), "A point.", storyline, **given) is None
     with pytest.raises(ValueError, match="least is at least 1"):
         PersonaLeak(least=0)
 
@@ -438,6 +446,39 @@ def test_no_near_pair_is_missed_among_sets_of_the_same_words(everywhere: int) ->
     assert {(pair.one, pair.other) for pair in found if pair.other >= len(sets) - 100} == expected
 
 
+class Counting(Letters):
+    """Notes every text that it is asked for, whichever instance is."""
+
+    asked: ClassVar[list[str]] = []
+
+    def encode(self, items: Sequence[Item], *, role: Role) -> np.ndarray:
+        self.asked.extend(item.text or "" for item in items)
+        return super().encode(items, role=role)
+
+
+def test_each_message_is_embedded_once_in_a_whole_run(tmp_path: Path) -> None:
+    """By two filters, by the groups and by the measures of variety."""
+    Counting.asked.clear()
+    rows = [{"anchor": one.anchor, "positive": one.positive} for one in OURS[:40]]
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    options = {"message_meanings": {"cosine": 1.01}, "stated_meaning": {"cosine": 1.01}}
+    spec = "data_synth.test_filters:Counting"
+    filter_pairs(str(path), tmp_path / "out", embedder=spec, filters=options)
+    times = Counter(Counting.asked)
+    assert {times[one.positive] for one in OURS[:40]} == {1}
+    assert max(times.values()) == 1
+    steps = json.loads((tmp_path / "out" / "summary.json").read_text())["funnel"]
+    assert [step["given"] for step in steps[-2:]] == [40, 40]
+
+
+def test_vectors_that_are_kept_are_those_of_the_embedder() -> None:
+    vectors = TextVectors(Letters())
+    for texts in (["ant", "bee", "ant"], ["cow", "bee", "…"], []):
+        assert np.array_equal(vectors.of(texts), vectors_of(texts, Letters()))
+        assert np.array_equal(vectors.once(texts), vectors_of(texts, Letters()))
+
+
 # ---- the chain
 
 
@@ -459,6 +500,10 @@ def test_options_reach_the_filters_and_null_leaves_one_out() -> None:
     ("options", "told"),
     [
         ({"stated": {"share": 3}}, "filters: stated: share is 3"),
+        (
+            {"persona": {"proffesion": False}},
+            "persona has no option 'proffesion' (did you mean 'profession'?)",
+        ),
         ({"stated": 3}, "filters: stated is 3; it takes a table of share, least, run, or null"),
         ({"message_meanings": {}}, "message_meanings compares vectors; give --embedder SPEC"),
         ({"lengths": {"message_words": 3}}, "filters: lengths: "),
@@ -612,6 +657,37 @@ def test_filter_pairs_leaves_the_folder_of_other_pairs_alone(tmp_path: Path) -> 
     filter_pairs(one, out, filters={"stated": None})  # other filters on the same pairs
     assert len(read_pairs(out / "pairs.jsonl")) == 8
     assert list((out / "splits").iterdir()) == []  # nothing is left of the first run's splits
+
+
+def test_filter_pairs_refuses_a_model_that_nobody_asks(tmp_path: Path) -> None:
+    given = {"endpoint": "http://localhost:1/v1", "model": "m", "budget": 1.0}
+    with pytest.raises(RefusedRequest, match="endpoint, model, budget: no model is asked; add --judge or"):
+        filter_pairs(str(ROOT / "data/pairs.jsonl"), tmp_path / "o", **given)
+    with pytest.raises(RefusedRequest, match=r"model: no model is asked; .* or leave it out"):
+        filter_pairs(str(ROOT / "data/pairs.jsonl"), tmp_path / "o", model="m")
+    with pytest.raises(RefusedRequest, match="concurrency, timeout: no model is asked"):
+        filter_pairs(str(ROOT / "data/pairs.jsonl"), tmp_path / "o", concurrency=4, timeout=9.0)
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_chain_of_near_messages_is_warned_of_with_its_size(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each message shares two thirds of its words with the next one, and none with those further on."""
+    words = [
+        word for word in dict.fromkeys(words_of(" ".join(one.positive for one in OURS))) if len(word) > 5
+    ]
+    chain = [" ".join(words[start : start + 5]).capitalize() + "." for start in range(60)]
+    for size, warned in ((60, True), (20, False)):
+        rows = [{"anchor": one.anchor, "positive": chain[n]} for n, one in enumerate(OURS[:size])]
+        rows += [{"anchor": one.anchor, "positive": one.positive} for one in OURS[100:130]]
+        path = tmp_path / f"{size}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        caplog.clear()
+        filter_pairs(str(path), tmp_path / f"out{size}", filters={"message_duplicates": None})
+        largest = json.loads((tmp_path / f"out{size}" / "summary.json").read_text())["groups"]["largest"]
+        told = f"the largest group of near messages has {largest} of {size + 30} pairs"
+        assert (largest > 50, told in caplog.text) == (warned, warned)
 
 
 def test_filter_pairs_refuses_all_at_once(tmp_path: Path) -> None:

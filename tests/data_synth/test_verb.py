@@ -413,6 +413,12 @@ def test_a_budget_needs_a_price(server: ChatServer, tmp_path: Path) -> None:
         run(server, tmp_path / "out", model="lone", budget=5.0, prices=prices(tmp_path))
 
 
+def test_a_judge_that_nobody_asks_is_refused(server: ChatServer, tmp_path: Path) -> None:
+    with pytest.raises(RefusedRequest, match="judge_model: no model is asked to judge; add --judge or"):
+        run(server, tmp_path / "out", judge_model="judge/m")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_dry_run_asks_nothing(
     server: ChatServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

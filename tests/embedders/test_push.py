@@ -177,8 +177,9 @@ def test_files_of_another_model_would_mix(hub, embedder, whole):
 def test_private_on_a_public_repository(hub, embedder):
     hub.make("ann/mine")
     with pytest.raises(RefusedRequest, match="exists and is public; --private would not hold"):
-        push(embedder, "ann/mine", private=True, endpoint=hub.address)
+        push(embedder, "ann/mine", private=True, revision="v2", endpoint=hub.address)
     assert "commit" not in hub.steps
+    assert set(hub.repositories["ann/mine"]) == {"main"}  # no branch either
 
 
 # --- refused by the hub -------------------------------------------------------------------------------------

@@ -165,8 +165,8 @@ def test_all_empty_texts_come_in_one_message_with_their_rows(tmp_path: Path) -> 
 
 def test_broken_lines_are_named(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
-    path.write_text('{"anchor": "a", "positive": "p"}\n{"anchor": \n')
-    with pytest.raises(RefusedRequest, match="line 2: not JSON"):
+    path.write_text('{"anchor": "a", "positive": "p"}\n{"anchor": \n{"anchor": "", "positive": "p"}\n')
+    with pytest.raises(RefusedRequest, match=r"2 problems\n.*line 2: not JSON.*\n.*line 3: anchor is empty"):
         read_pairs(path)
 
 

@@ -1,7 +1,8 @@
 """Questions asked by an endpoint's Batch API: uploaded as files, polled, collected; half the price, in hours.
 
-What is under way is written down beside the replies, and each batch carries the run's name at the endpoint,
-so that a killed run finds its batches again and does not pay for them twice.
+What is under way is written down beside the replies, and each batch carries the folder's name at the
+endpoint, so that a killed run finds its batches again and does not pay for them twice, also when it is asked
+for more or for less than before. Rows are known by the hash of their request.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -17,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from tqdm import tqdm
 
@@ -29,7 +32,6 @@ from vidvec_msg.data_synth.replies import ReplyStore
 from vidvec_msg.embedders.endpoint.connection import Unfit
 from vidvec_msg.embedders.endpoint.retries import GaveUp
 from vidvec_msg.errors import JobFailed, RefusedRequest
-from vidvec_msg.runs import digest_of
 
 log = logging.getLogger(__name__)
 
@@ -89,9 +91,7 @@ class _Run:
     async def whole(self, questions: Mapping[str, Question]) -> None:
         """Batches of the run before this one are collected first; then rounds until nothing is missing."""
         try:
-            name = digest_of([self.store.path.name, self.kind.model, sorted(questions)[:1], str(self._log)])[
-                :16
-            ]
+            name = self._name()
             await self._collect(await self._under_way(name), questions)
             for attempt in range(self.kind.tries):
                 missing = {key: one for key, one in questions.items() if key not in self.store.answered}
@@ -116,18 +116,32 @@ class _Run:
     def _log(self) -> Path:
         return self.store.path.with_name(f"{self.store.path.stem}_batches.jsonl")
 
-    async def _under_way(self, name: str) -> list[str]:
-        """Batches of this run that were submitted and not collected yet."""
-        state: dict[str, str] = {}
+    def _name(self) -> str:
+        """The name of the folder's batches at the endpoint, drawn once: whatever is asked for later, with
+        whatever count and from wherever, finds those that are there."""
+        for entry in self._entries():
+            if "run" in entry:
+                return str(entry["run"])
+        name = uuid4().hex[:16]
+        self._write({"run": name})
+        return name
+
+    def _entries(self) -> list[dict[str, Any]]:
+        """What is written down; a torn line counts as absent."""
+        entries = []
         if self._log.is_file():
             for line in self._log.read_text(encoding="utf-8").split("\n"):
                 with suppress(ValueError):
-                    entry = json.loads(line)
-                    state[entry["batch"]] = entry["state"]
+                    entries.append(json.loads(line))
+        return entries
+
+    async def _under_way(self, name: str) -> list[str]:
+        """Batches of this folder that were submitted and not collected as a whole."""
+        state = {entry["batch"]: entry["state"] for entry in self._entries() if "batch" in entry}
         with suppress(Unfit, RefusedRequest):  # an endpoint that lists no batches: what is written must do
             for found in await self.way.retrying.run_async(lambda: self.way.endpoint.batches_of(name)):
                 state.setdefault(found, "submitted")  # killed between the submission and its record
-        return [batch for batch, said in state.items() if said == "submitted"]
+        return [batch for batch, said in state.items() if said in ("submitted", "partly")]
 
     async def _submitted(self, missing: Mapping[str, Question], name: str, attempt: int) -> list[str]:
         batches: list[str] = []
@@ -158,13 +172,16 @@ class _Run:
 
     async def _submit(self, lines: list[Mapping[str, Any]], name: str) -> str:
         batch = await self.way.retrying.run_async(lambda: self.way.endpoint.submit(lines, run=name))
-        self._note(batch, "submitted")
+        self._write({"batch": batch, "state": "submitted"})
         log.info("batch %s: %d requests", batch, len(lines))
         return batch
 
-    def _note(self, batch: str, state: str) -> None:
+    def _write(self, entry: Mapping[str, str]) -> None:
+        # begun with a line break: what a kill tore stays a line of its own
         with self._log.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps({"batch": batch, "state": state}) + "\n")
+            stream.write("\n" + json.dumps(entry) + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
 
     async def _collect(self, batches: list[str], questions: Mapping[str, Question]) -> None:
         waiting = list(batches)
@@ -173,15 +190,17 @@ class _Run:
                 found = await self.way.retrying.run_async(partial(self.way.endpoint.batch, batch))
                 if found.status not in _ENDED:
                     continue
+                left = 0
                 for file_id in (found.output_file_id, found.error_file_id):
                     if file_id:
                         rows = await self.way.retrying.run_async(
                             partial(self.way.endpoint.file_lines, file_id)
                         )
-                        self._take(rows, questions)
+                        left += self._take(rows, questions)
                 if found.status != "completed":
                     log.warning("batch %s ended as %s: %s", batch, found.status, _errors(found))
-                self._note(batch, "collected")
+                # answers to questions of a larger count were paid for: that count will want them
+                self._write({"batch": batch, "state": "partly" if left else "collected"})
                 waiting.remove(batch)
                 if found.status == "failed" and not self.outcome.asked:
                     raise JobFailed(
@@ -191,12 +210,14 @@ class _Run:
             if waiting:
                 await asyncio.sleep(self.way.poll)
 
-    def _take(self, rows: list[dict[str, Any]], questions: Mapping[str, Question]) -> None:
-        """Keeps what a file holds; rows of requests that are not asked for now are left alone."""
+    def _take(self, rows: list[dict[str, Any]], questions: Mapping[str, Question]) -> int:
+        """Keeps what a file holds; returns how many are of requests that are not asked for now."""
+        left = 0
         for row in rows:
             key = str(row.get("custom_id"))
             question = questions.get(key)
             if question is None or key in self.store.answered:
+                left += question is None and key not in self.store.answered
                 continue
             response = row.get("response") or {}
             body = response.get("body") or {}
@@ -221,6 +242,7 @@ class _Run:
                 self.store.keep({**record, "fields": fields, "batch": True})
                 self.outcome.kept += 1
                 self.bar.update(1)
+        return left
 
     def _fail(self, record: dict[str, Any], code: str, detail: str) -> None:
         self.faults[record["key"]] = code

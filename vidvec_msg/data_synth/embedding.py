@@ -1,4 +1,4 @@
-"""Vectors of messages by the user's embedder, if there is one; it is loaded once."""
+"""Vectors of messages by the user's embedder, if there is one; it is loaded once, and asked once a text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from vidvec_msg.data_synth.diversity import Vectors
-from vidvec_msg.embedders.contract import Embedder
+from vidvec_msg.data_synth.filters.meaning import TextVectors
 from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.formats.pairs import Pair
 
@@ -20,7 +20,7 @@ class MessageVectors:
     """
 
     spec: str | None
-    _loaded: Embedder | None = field(init=False, default=None)
+    _loaded: TextVectors | None = field(init=False, default=None)
 
     def check(self, problems: Problems) -> None:
         """Notes what is wrong with the spec, without loading the model."""
@@ -33,17 +33,15 @@ class MessageVectors:
         except RefusedRequest as refusal:
             problems.add(str(refusal).replace("\n", "\n  "))
 
-    def embedder(self) -> Embedder | None:
-        """The embedder, loaded on first use."""
+    def vectors(self) -> TextVectors | None:
+        """What makes vectors and keeps those of messages; the embedder is loaded on first use."""
         if self.spec is not None and self._loaded is None:
             from vidvec_msg.embedders.load import load_embedder
 
-            self._loaded = load_embedder(self.spec)
+            self._loaded = TextVectors(load_embedder(self.spec))
         return self._loaded
 
     def of(self, pairs: Sequence[Pair]) -> Vectors | None:
         """``(pairs, dim)`` unit vectors of the messages; None without an embedder."""
-        from vidvec_msg.data_synth.filters.meaning import vectors_of
-
-        embedder = self.embedder()
-        return None if embedder is None else vectors_of([pair.positive for pair in pairs], embedder)
+        vectors = self.vectors()
+        return None if vectors is None else vectors.of([pair.positive for pair in pairs])

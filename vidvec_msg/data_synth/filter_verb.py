@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -74,6 +75,12 @@ def filter_pairs(
     asker, price = None, None
     if judge or round_trip:
         asker, price = _asker(endpoint, model, key_env, timeout, concurrency, prices, budget, problems)
+    else:
+        given = {
+            "endpoint": endpoint, "model": model, "concurrency": concurrency, "timeout": timeout,
+            "key_env": key_env, "prices": prices, "budget": budget,
+        }  # fmt: skip
+        _refuse_unused(given, problems)
     try:
         rows = read_pairs(pairs, columns)
     except RefusedRequest as refusal:
@@ -91,6 +98,17 @@ def filter_pairs(
     }
     refined.write(out, about, refining)
     return out
+
+
+def _refuse_unused(given: Mapping[str, Any], problems: Problems) -> None:
+    """Whoever names a model expects that it is asked."""
+    usual = inspect.signature(filter_pairs).parameters
+    options = [name for name, value in given.items() if value != usual[name].default]
+    if options:
+        problems.add(
+            f"{', '.join(options)}: no model is asked; add --judge or --round_trip (or both), or leave "
+            f"{'them' if len(options) > 1 else 'it'} out"
+        )
 
 
 def _refuse_other_pairs(out: Path, given: Mapping[str, Any]) -> None:

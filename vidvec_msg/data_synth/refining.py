@@ -15,11 +15,16 @@ from vidvec_msg.data_synth.filters.chain import Reject, Step, apply_filters, bui
 from vidvec_msg.data_synth.funnel import stages, terminal_table
 from vidvec_msg.data_synth.prices import Price
 from vidvec_msg.data_synth.questions import Asker
-from vidvec_msg.data_synth.result import reject_row, write_result
+from vidvec_msg.data_synth.result import PAIRS, reject_row, write_result
 from vidvec_msg.errors import Problems
 from vidvec_msg.formats.pairs import Pair
 
 log = logging.getLogger(__name__)
+
+_GROUP, _GROUP_SHARE = (
+    20,
+    0.02,
+)  # a group that is larger than both is a chain, or a topic written again and again
 
 
 @dataclass(slots=True)
@@ -64,7 +69,7 @@ class Refining:
             asker: gets them; None makes no checks.
             price: of the judging model.
         """
-        filters = build_filters(self.filters, Problems("filters"), embedder=self.vectors.embedder())
+        filters = build_filters(self.filters, Problems("filters"), embedder=self.vectors.vectors())
         kept, rejects, steps = apply_filters(pairs, filters)
         used: dict[str, Any] = {}
         if asker is not None and (self.judge or self.round_trip):
@@ -118,12 +123,23 @@ class Refined:
             "embedder": refining.spec,
             "checks": dict(self.used),
         }
-        write_result(
+        summary = write_result(
             out, self.kept, rows, way, about, validation_share=refining.validation_share, seed=refining.seed,
             vectors=refining.vectors.of(self.kept),
         )  # fmt: skip
         sys.stdout.write(terminal_table(way))
+        _warn_of_chains(summary["groups"]["largest"], len(self.kept), out)
         log.info(f"made {out}: {len(self.kept):,} pairs, {len(rows):,} rejects with their reasons")
+
+
+def _warn_of_chains(largest: int, pairs: int, out: Path) -> None:
+    """Neighbours of neighbours hang together, which one common phrase can make a chain of."""
+    if largest > max(_GROUP, _GROUP_SHARE * pairs):
+        log.warning(
+            f"the largest group of near messages has {largest:,} of {pairs:,} pairs: none of them is ever a "
+            f"negative of another, and all go to one side of a split. Look at them in {out / PAIRS} (group); "
+            "a lower likeness of message_duplicates takes more of them out"
+        )
 
 
 _anything: Any = object()  # stands for an embedder while options are checked: nothing is called

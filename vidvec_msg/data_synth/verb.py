@@ -149,6 +149,10 @@ def synth(
     )  # fmt: skip
     refining = Refining(filters, embedder, judge, round_trip, judge_model or model, validation_share, seed)
     refining.check(problems)
+    if judge_model and not (judge or round_trip):
+        problems.add(
+            "judge_model: no model is asked to judge; add --judge or --round_trip (or both), or leave it out"
+        )
     judging_price = _judging_price(checked, refining, prices, budget, problems)
     connection = _connection(endpoint, model, key_env, timeout, problems)
     problems.refuse_if_any()

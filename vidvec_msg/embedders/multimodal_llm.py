@@ -474,7 +474,8 @@ class MultimodalLLM:
     def _pooled(self, given: tuple[dict[str, Any], Tensor]) -> np.ndarray:
         inputs, mask = given
         reader, ids = self._states_at, inputs["input_ids"]
-        visual = visual_mask(mask, ids, self._visual_ids) if reader.sees else None
+        seen = reader.sees and bool(torch.isin(ids, torch.tensor(self._visual_ids, device=ids.device)).any())
+        visual = visual_mask(mask, ids, self._visual_ids) if seen else mask
 
         def run() -> Tensor:
             final: Tensor = self.backbone.base(**inputs, use_cache=False).last_hidden_state

@@ -79,23 +79,52 @@ def logits_behind(model: GenerativeModel, shared: SharedPrefix, *, batch_tokens:
     Raises:
         FloatingPointError: logits that are not finite.
     """
-    _forget_positions(model.full)
     cached = _GPU_CACHED if model.device.type == "cuda" else _CPU_CACHED
-    with torch.inference_mode():
-        options = {"logits_to_keep": 1} if model.keeps_logits else {}
-        begun = model.full(**shared.inputs, **options, use_cache=True).past_key_values
+    begun = _cache_of(model, shared)
     found: list[Tensor | None] = [None] * len(shared.endings)
     for rows in _chunks(shared, batch_tokens, cached):
         cache = copy.deepcopy(begun)
         cache.batch_repeat_interleave(len(rows))
         endings = [shared.endings[row] for row in rows]
         # No mask: the endings are filled up on the right, where a causal model does not look. Positions are
-        # left to the model, which counts on from the cache (the Qwen-VL families with their own offset).
+        # left to the model, which counts on from the cache (the Qwen-VL families from an offset of theirs).
         inputs = {"input_ids": _filled(endings, model), "past_key_values": cache, "use_cache": True}
         logits = model.last_logits(inputs, [len(ending) for ending in endings])
         for row, one in zip(rows, logits, strict=True):
             found[row] = one
     return torch.stack([one for one in found if one is not None])
+
+
+def _cache_of(model: GenerativeModel, shared: SharedPrefix) -> Any:
+    """Keys and values of the prefix; and the Qwen-VL families know how to count on behind it.
+
+    Those keep the offset between a token's place and its position. They keep that of their last clip, also
+    behind a prefix without one; and they take it from the highest position so far, which may be that of a
+    clip's last frame, while the text behind a clip counts on from the clip's height or width.
+    """
+    offsets = [module for module in model.full.modules() if hasattr(module, "rope_deltas")]
+    for module in offsets:
+        module.rope_deltas = None
+    positions: list[Tensor | None] = []
+
+    def note(_module: Any, _arguments: Any, named: dict[str, Any]) -> None:
+        positions.append(named.get("position_ids"))
+
+    watching = model.full.get_decoder().register_forward_pre_hook(note, with_kwargs=True) if offsets else None
+    try:
+        with torch.inference_mode():
+            options = {"logits_to_keep": 1} if model.keeps_logits else {}
+            begun = model.full(**shared.inputs, **options, use_cache=True).past_key_values
+    finally:
+        if watching is not None:
+            watching.remove()
+    placed = positions[-1] if positions else None
+    if placed is not None:
+        last = placed[-3:, :, -1].max()  # (time, height, width; 1): all alike for text, which ends the prefix
+        for module in offsets:
+            if module.rope_deltas is not None:
+                module.rope_deltas = torch.full_like(module.rope_deltas, int(last) + 1 - shared.tokens)
+    return begun
 
 
 def _common(rows: Sequence[Sequence[int]]) -> int:
@@ -130,11 +159,3 @@ def _filled(endings: Sequence[Sequence[int]], model: GenerativeModel) -> Tensor:
     for row, ending in enumerate(endings):
         ids[row, : len(ending)] = torch.tensor(ending)
     return ids.to(model.device)
-
-
-def _forget_positions(full: Any) -> None:
-    """The Qwen-VL families keep the offset of their last clip's positions, and would go on from it behind a
-    prefix without a clip."""
-    for module in full.modules():
-        if getattr(module, "rope_deltas", None) is not None:
-            module.rope_deltas = None

@@ -167,12 +167,13 @@ class _Repository:
 
 def _open_repository(api: HfApi, to: str, kind: str, *, private: bool, revision: str | None) -> _Repository:
     """Makes the repository and the branch if they are not there."""
+    look = api.dataset_info if kind == "dataset" else api.model_info
     api.create_repo(to, private=private or None, exist_ok=True, repo_type=kind)
+    if private and not look(to).private:
+        raise RefusedRequest(f"{to} exists and is public; --private would not hold. Make it private first.")
     if revision is not None:
         api.create_branch(to, branch=revision, exist_ok=True, repo_type=kind)
-    info = (api.dataset_info if kind == "dataset" else api.model_info)(to, revision=revision)
-    if private and not info.private:
-        raise RefusedRequest(f"{to} exists and is public; --private would not hold. Make it private first.")
+    info = look(to, revision=revision)
     return _Repository(tuple(sibling.rfilename for sibling in info.siblings or ()), info.sha)
 
 

@@ -78,7 +78,7 @@ class StateReader:
 
     def __init__(self, tower: Any, read_outs: Sequence[ReadOut], *, keep: int) -> None:
         self.tower, self.read_outs, self.keep = tower, tuple(read_outs), keep
-        self._norm = final_norm(tower)
+        self._norm: Any = final_norm(tower)
         for one in self.read_outs:
             blocks = len(getattr(tower, blocks_name(tower)))
             check_read_out(one.layer, one.pooling, blocks=blocks, normed=one.normed)
@@ -98,7 +98,7 @@ class StateReader:
 
     @property
     def sees(self) -> bool:
-        """Whether a visual mask is needed."""
+        """Whether a visual mask of its own is needed."""
         return any(one.pooling == "visual" for one in self.read_outs)
 
     @contextmanager
@@ -108,14 +108,13 @@ class StateReader:
         with reading_layers(self.tower, layers, self._take, to_the_end=FINAL in self._at):
             yield
 
-    def pooled(self, run: Callable[[], Tensor], mask: Tensor, visual: Tensor | None) -> Tensor:
+    def pooled(self, run: Callable[[], Tensor], mask: Tensor, visual: Tensor) -> Tensor:
         """Runs one batch inside :meth:`attached`.
 
         Args:
             run: the model on the batch; returns the normed final state (batch, tokens, dim).
             mask: (batch, tokens), 1 at content and 0 at padding.
-            visual: the mask of the visual pooling, see :func:`~vidvec_msg.embedders.pooling.visual_mask`;
-                needed where :attr:`sees`.
+            visual: the mask of the visual pooling, see :func:`~vidvec_msg.embedders.pooling.visual_mask`.
 
         Returns:
             (batch, dim) float32; not normed if there is one read-out.
@@ -138,17 +137,23 @@ class StateReader:
         if batch.vectors is None:
             shape = (len(state), len(self.read_outs), self.keep)
             batch.vectors = torch.empty(shape, dtype=torch.float32, device=state.device)
-        normed: Tensor | None = None
+        states: dict[bool, Tensor] = {False: state}
+        pooled: dict[tuple[bool, bool, int], Tensor] = {}  # without media the visual mask is the other one
         for number in self._at[layer]:
             one, mask = self.read_outs[number], batch.masks[self.read_outs[number].pooling]
-            if one.normed and one.pooling == "last":
-                vector = self._norm(POOLINGS["last"](state, mask))  # of one position instead of all
-            elif one.normed:
-                normed = self._norm(state) if normed is None else normed  # type: ignore[misc]
-                vector = POOLINGS[one.pooling](normed, mask)
-            else:
-                vector = POOLINGS[one.pooling](state, mask)
-            kept = vector[:, : self.keep].float()  # (batch, keep)
+            key = (one.normed, one.pooling == "last", id(mask))
+            if key not in pooled:
+                pooled[key] = self._pooled(states, one, mask)  # (batch, width)
+            kept = pooled[key][:, : self.keep].float()  # (batch, keep)
             if len(self.read_outs) > 1:
                 kept = kept / (kept.norm(dim=1, keepdim=True) * len(self.read_outs) ** 0.5)
             batch.vectors[:, number] = kept
+
+    def _pooled(self, states: dict[bool, Tensor], one: ReadOut, mask: Tensor) -> Tensor:
+        """One read-out of a layer; ``states`` holds the raw state, and the normed one once it was needed."""
+        if one.normed and one.pooling == "last":
+            vector: Tensor = self._norm(POOLINGS["last"](states[False], mask))  # of one position, not of all
+            return vector
+        if one.normed and True not in states:
+            states[True] = self._norm(states[False])
+        return POOLINGS[one.pooling](states[one.normed], mask)

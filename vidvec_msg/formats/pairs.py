@@ -87,10 +87,13 @@ def read_pairs(source: str | Path, columns: Mapping[str, str] | None = None) -> 
     rows = list(rows_of(source, problems))
     if not rows and not problems.found:
         problems.add("it holds no row; at least one pair is needed")
-    problems.refuse_if_any()
+    if not rows or unknown:
+        problems.refuse_if_any()
 
+    unreadable = len(problems.found)
     names = _names_of_columns(rows, columns or {}, problems)
-    problems.refuse_if_any()
+    if len(problems.found) > unreadable:  # every row would be told to lack what no row has
+        problems.refuse_if_any()
     pairs = [pair for row in rows for pair in _pairs_of_row(row, names, problems)]
     problems.refuse_if_any()
     return pairs

@@ -100,3 +100,69 @@ def gates_table(gates: Mapping[str, Any] | None) -> str:
         for row in gates["conditions"].values()
     ]
     return "\n".join(lines) + "\n"
+
+
+_SKILL_CARD = """---
+license: apache-2.0
+library_name: peft
+base_model: tinyworld
+---
+# tinyworld's yes/no skill
+
+A LoRA adapter (rank {rank}, {thousands:.0f} k parameters) on the language model of tinyworld, the model in
+`vidvec_msg/tinyworld/weights`. Asked whether a clip shows a sentence, it answers.
+
+**What it is for.** It shows the reranker (`vidvec-msg rerank`, docs/rerank.md) on real pixels:
+`mllm:tinyworld?adapter=FOLDER&yes=Y&no=No`. The tokenizer writes "Yes" as two tokens; the first, which
+is also the whole word "Y", stands for it.
+
+**What it is not.** It was taught on literal sentences about clips of its own little world, and never on
+messages. It is no embedder: hidden states under this adapter are not those of docs/tinyworld.md.
+
+## Made by
+
+    {command}
+
+{clips} clips drawn, {steps} steps of {batch} clips with four questions each, {seconds:.0f} s in all
+({processor:.0f} s of processor time) on {threads} CPU thread(s); seed {seed}; torch {torch}, transformers
+{transformers}, peft {peft}. `build.json` beside this file holds settings and losses.
+
+## Data
+
+Clips drawn anew; half of the sentences right, half wrong in one of five ways
+(`vidvec_msg/tinyworld/matching.py`). The last caption and the last gist of every story were kept from it.
+
+## Figures
+
+128 new clips each, sentences in wordings kept from it. AUC: a right sentence is above a wrong one. Within
+a clip: a clip's right sentence is above its wrong one. Accuracy: yes or no is right. Chance is 50% for all.
+
+{measured}
+## Licence
+
+Apache-2.0.
+"""
+
+
+def write_skill_card(folder: Path, log: Mapping[str, Any]) -> None:
+    """Write README.md into the folder of the yes/no adapter, from its build's own log."""
+    text = _SKILL_CARD.format(
+        thousands=log["parameters"] / 1e3,
+        seconds=log["seconds"]["total"],
+        processor=log["seconds"]["processor"],
+        measured=skill_table(log["scores"]),
+        **{name: log["versions"][name] for name in ("torch", "transformers", "peft")},
+        **{name: log[name] for name in ("rank", "command", "clips", "steps", "batch", "threads", "seed")},
+    )
+    (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def skill_table(scores: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+    """Scores by kinds of wrong sentences (`yes_no_scores.matching_scores`) of several sets of clips as
+    Markdown."""
+    lines = ["| clips | wrong sentence | AUC | within a clip | accuracy |", "| --- | --- | --- | --- | --- |"]
+    for clips, kinds in scores.items():
+        for kind, found in kinds.items():
+            figures = (f"{100 * found[name]:.1f}" for name in ("auc", "order", "accuracy"))
+            lines.append(f"| {clips} | {kind} | {' | '.join(figures)} |")
+    return "\n".join(lines) + "\n"

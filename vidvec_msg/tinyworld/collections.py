@@ -151,8 +151,8 @@ def write_world(
         for story in STORIES
         for number, text in enumerate(story.paraphrases(name))
     ]
-    _write_lines(root / "corpus.jsonl", corpus)
-    _write_lines(root / "queries.jsonl", queries)
+    write_lines(root / "corpus.jsonl", corpus)
+    write_lines(root / "queries.jsonl", queries)
     report = {"clips": len(corpus), "queries": len(queries)}
     judged = {split: ("held_out", clips) for split, clips in members.items()}
     if "test" in members:
@@ -162,7 +162,8 @@ def write_world(
     return report
 
 
-def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows as JSON lines."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         for row in rows:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -226,7 +227,7 @@ def write_pairs(path: Path | str, *, seed: int = 0, rows_per_story: int = 96, sh
     rows = training_pairs(seed=seed, rows_per_story=rows_per_story, shuffled=shuffled)
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    _write_lines(target, rows)
+    write_lines(target, rows)
     return len(rows)
 
 

@@ -118,3 +118,10 @@ def taught_sentences(
     wrong = rng.choice(len(kinds), size=count // 2, p=list(WRONG.values()))
     asked: list[Kind] = ["right"] * (count - count // 2) + [kinds[number] for number in wrong]
     return tuple(sentence(story, cast, kind, rng) for kind in asked)
+
+
+def first_sentences(story: Story, cast: Cast, rng: np.random.Generator) -> tuple[Sentence, ...]:
+    """Four sentences as `taught_sentences` gives them, the wrong ones all of other stories: the easy kind, to
+    begin with."""
+    asked: tuple[Kind, ...] = ("right", "right", "story", "story")
+    return tuple(sentence(story, cast, kind, rng) for kind in asked)

@@ -48,7 +48,11 @@ def lines(path: Path) -> list[dict]:
 
 def test_what_people_found_right_is_relevant_and_the_rest_is_told(source, rated, tmp_path, capsys):
     out = collection_from_ratings(
-        source, [rated], tmp_path / "C", about={"chat_model": "M"}, licence="cc0-1.0"
+        source,
+        [rated],
+        tmp_path / "C",
+        about={"chat_model": "M", "models": {"a": ["b", "c"]}},
+        licence="cc0-1.0",
     )
     loaded = Collection.load(out)
     assert loaded.qrels == {"test": {"m1": {"a": 1, "b": 1}, "m2": {"b": 0, "d": 1}}}
@@ -66,7 +70,9 @@ def test_what_people_found_right_is_relevant_and_the_rest_is_told(source, rated,
     assert [one["kept"] for one in lines(out / "ratings.jsonl")] == [True, True, False, False, True, False]
     card = (out / "README.md").read_text()
     for words in (
-        'license: "cc0-1.0"', "2 messages × 3 clips", "too obvious 1", "| chat model | M |", "Standard YouTube",
+        'license: "cc0-1.0"', "2 messages × 3 clips", "too obvious 1", "| chat model | M |",
+        "| models | a: b, c |",
+        "Standard YouTube",
         "3 of 3 clips have no file here", "17 ratings of 3 people; 1 cells hold none",
     ):  # fmt: skip
         assert words in card
@@ -86,7 +92,7 @@ def test_an_address_is_never_taken_for_a_file(source, rated, tmp_path):
 
 def test_doctor_and_evaluate_take_it_as_it_is(source, rated, tmp_path, capsys):
     out = str(collection_from_ratings(source, [rated], tmp_path / "C"))
-    assert main(["doctor", "--collection", out]) == 0
+    assert main(["doctor", "--embedder", "fakes:KeywordEmbedder", "--collection", out]) == 0
     asked = (tmp_path / "C" / "queries.jsonl").read_text().replace("Small steps", "apple steps")
     (tmp_path / "C" / "queries.jsonl").write_text(asked.replace("A good", "An apple"))
     options = ["--embedder", "fakes:KeywordEmbedder", "--out", str(tmp_path / "E")]
@@ -149,7 +155,7 @@ def test_average_pairwise_kappa_worked_out_by_hand(tmp_path):
     assert (found.tasks, found.pairs, found.undefined_pairs) == (4, 3, 0)
     # collapsed: 0 2 1 2 by everybody
     assert reliability(given, collapse=True).kappa == 1
-    # of t2 and t4: 4 5 and 5 5; differences 1 0, all meetings 1 1 0 0: no better than chance, and Cleo shares one
+    # of t2 and t4: 4 5 and 5 5; differences 1 0, all meetings 1 1 0 0: chance; and Cleo shares only t4
     some = reliability(given, tasks={"t2", "t4"})
     assert (some.kappa, some.pairs, some.undefined_pairs) == (0, 1, 2)
 
@@ -227,6 +233,20 @@ def test_candidates_that_are_files_need_no_table(tmp_path):
     assert (item.modality, item.start, item.end, item.transcript) == ("video", 1.5, 4.0, "words")
 
 
+def test_candidates_that_are_texts_are_shown_rated_and_kept_as_texts(tmp_path):
+    source = ranked(tmp_path / "D", [row("m1", "a", video=None, text="apple storyline"), row("m1", "b")])
+    page = (export_tasks(source, tmp_path / "T") / "rate.html").read_text()
+    assert '"text": "apple storyline"' in page
+    assert json.loads((tmp_path / "T" / "tasks.json").read_text())["without_file_or_address"] == 0
+    rated = wide(tmp_path / "r.csv", read_candidates(source), {"Ann": [4, 5], "Bo": [4, 5]})
+    (tmp_path / "b.mp4").write_bytes(b"x")
+    out = collection_from_ratings(source, [rated], tmp_path / "C", files=tmp_path)
+    text, clip = Collection.load(out).corpus
+    assert (text.text, text.modality, clip.modality) == ("apple storyline", "text", "video")
+    assert "url" not in lines(out / "corpus.jsonl")[0]["metadata"]
+    assert "have no file here" not in (out / "README.md").read_text()
+
+
 def test_a_table_of_files_is_checked_whole(source, rated, tmp_path):
     (tmp_path / "map.csv").write_text("clip_id,file\na,gone.mp4\nb,r.csv\nb,D/ranked.jsonl\n")
     with pytest.raises(RefusedRequest) as refusal:
@@ -255,7 +275,7 @@ def test_one_rater_is_told_what_cannot_be_computed(source, tmp_path):
 def test_clips_that_nobody_rated_are_named(source, tmp_path):
     found = read_candidates(source)
     rated = wide(tmp_path / "r.csv", found, {"Ann": [5, 4, 4, None, None, 4], "Bo": [5, 4, 4, None, None, 4]})
-    with pytest.raises(RefusedRequest, match="nobody rated 2 of 6 candidates: b of m2, d of m2. If nobody"):
+    with pytest.raises(RefusedRequest, match=r"nobody rated 2 of 6 candidates: b of m2, d of m2\. If nobody"):
         collection_from_ratings(source, [rated], tmp_path / "C")
     out = collection_from_ratings(source, [rated], tmp_path / "C", unrated="leave_out")
     assert Collection.load(out).qrels["test"] == {"m1": {"a": 1, "b": 1, "c": 1}, "m2": {"e": 1}}
@@ -269,7 +289,7 @@ def test_candidates_that_were_not_given_out_are_not_missed(source, tmp_path):
     for out in (by_tasks, by_count):
         assert Collection.load(out).qrels["test"] == {"m1": {"a": 1}, "m2": {"b": 1}}
     (tmp_path / "other.csv").write_text("task_id\nt0\n")
-    with pytest.raises(RefusedRequest, match="1 tasks of .*other.csv are of other candidates, such as t0"):
+    with pytest.raises(RefusedRequest, match=r"1 tasks of .*other.csv are of other candidates, such as t0"):
         collection_from_ratings(source, [rated], tmp_path / "E", tasks=tmp_path / "other.csv")
 
 
@@ -280,8 +300,8 @@ def test_every_problem_comes_in_one_message_and_nothing_is_written(source, tmp_p
         collection_from_ratings(source, [rated], tmp_path / "C", grades="best", missing="x", per_message=-1)
     told = str(refusal.value)
     for words in (
-        "grades is 'best'; it is binary or mean", "missing is 'x'", "per_message is -1", "r.csv, row 1: Ann gave '9'",
-        "one rater only (Ann)", "nobody rated",
+        "grades is 'best'; it is binary or mean", "missing is 'x'", "per_message is -1",
+        "r.csv, row 1: Ann gave '9'", "one rater only (Ann)", "nobody rated",
     ):  # fmt: skip
         assert words in told
     assert not (tmp_path / "C").exists()

@@ -76,8 +76,10 @@ def test_every_fault_of_the_candidates_comes_in_one_message(tmp_path):
         read_candidates(path)
     told = str(refusal.value)
     for words in (
-        "clip 'a' is a candidate of 'm1' twice", "message 'm1' has another text", "clip 'a' has another video",
-        "without message, clip_id, video, which must be texts", "clip_id 'c\\t' has a control character",
+        "clip 'a' is a candidate of 'm1' twice", "message 'm1' has another text",
+        "clip 'a' has another video",
+        "without message, clip_id, video (or text), which must be texts",
+        "clip_id 'c\\t' has a control character",
         "a JSON list; each line must be an object", "not a JSON object",
     ):  # fmt: skip
         assert words in told
@@ -193,7 +195,10 @@ def test_a_file_that_is_no_table_is_refused_by_name(tmp_path, found):
     (tmp_path / "torn.csv").write_text(f'task_id,Ann\n{found[0].task},"4\n')
     told = problems_of(found, *(tmp_path / f"{name}.csv" for name in ("latin", "empty", "torn", "gone")))
     for words, one in zip(
-        ("latin.csv is not UTF-8", "empty.csv holds no row", "torn.csv is no table", "gone.csv cannot be read"),
+        (
+            "latin.csv is not UTF-8", "empty.csv holds no row", "torn.csv is no table",
+            "gone.csv cannot be read",
+        ),
         told, strict=True,
     ):  # fmt: skip
         assert words in one

@@ -97,7 +97,8 @@ def test_the_funnel_counts_each_candidate_once_and_conditions_as_often_as_they_f
     judged = verdicts(found, Ratings(of_task), Rule())
     way = funnel_of(judged)
     assert [(stage.name, stage.given, stage.left, dict(stage.codes)) for stage in way] == [
-        ("candidates", 6, 5, {NOT_RATED: 1}), ("rated", 5, 4, {TOO_FEW: 1}), ("not too obvious", 4, 3, {OBVIOUS: 1}),
+        ("candidates", 6, 5, {NOT_RATED: 1}), ("rated", 5, 4, {TOO_FEW: 1}),
+        ("not too obvious", 4, 3, {OBVIOUS: 1}),
         ("no very low rating", 3, 2, {VERY_LOW: 1}), ("majority of high", 2, 1, {NO_MAJORITY: 1}),
     ]  # fmt: skip
     assert overlapping(judged) == {NOT_RATED: 1, TOO_FEW: 1, OBVIOUS: 1, VERY_LOW: 2, NO_MAJORITY: 2}

@@ -68,8 +68,8 @@ def test_categories_that_nobody_gave_change_nothing(left: list[int], further: in
 
 # Krippendorff 2011, table C: four observers, twelve units, some of which some did not judge
 _UNITS = [
-    [1, 1, 1], [2, 2, 3, 2], [3, 3, 3, 3], [3, 3, 3, 3], [2, 2, 2, 2], [1, 2, 3, 4], [4, 4, 4, 4], [1, 1, 2, 1],
-    [2, 2, 2, 2], [5, 5, 5], [1, 1], [3],
+    [1, 1, 1], [2, 2, 3, 2], [3, 3, 3, 3], [3, 3, 3, 3], [2, 2, 2, 2], [1, 2, 3, 4], [4, 4, 4, 4], [1, 1, 2,
+    1], [2, 2, 2, 2], [5, 5, 5], [1, 1], [3],
 ]  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ from vidvec_msg.retrieval.indexes import vector_index as opening
 from vidvec_msg.retrieval.indexes.add import add_vectors
 from vidvec_msg.retrieval.indexes.build import build_index
 from vidvec_msg.retrieval.indexes.delete import delete_items
+from vidvec_msg.retrieval.indexes.faiss_engine import empty_index
 from vidvec_msg.retrieval.indexes.items import ItemTable, write_items
-from vidvec_msg.retrieval.indexes.selection import search_among
+from vidvec_msg.retrieval.indexes.selection import is_exhaustive, search_among, search_among_nearly_all
 from vidvec_msg.retrieval.indexes.vector_index import VectorIndex
 
 KINDS = ["Flat", "HNSW16,Flat", "IVF8,Flat", "SQ8", "PQ8x4", "IVF8,PQ8x4", "PCA8,IVF8,Flat", "NSG16,Flat",
@@ -43,6 +45,15 @@ def numbered(count: int, first: int = 0) -> list[str]:
 
 def topics(names: list[str], *values: str) -> dict[str, list[str]]:
     return {"groups": [json.dumps({"topic": values[place % len(values)]}) for place in range(len(names))]}
+
+
+@cache
+def filled(factory: str) -> Any:
+    """A FAISS index of ``units(200)``; not to be changed."""
+    index = empty_index(factory, 16)
+    index.train(units(200))
+    index.add(units(200))
+    return index
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +150,51 @@ def test_a_selective_filter_on_a_graph_is_exact(tmp_path: Path, monkeypatch: pyt
     _, names = opened.search(rows[:50], 5, where=where)
     hits = [len({name for _, name in e} & set(row)) / 5 for e, row in zip(exact, names, strict=True)]
     assert np.mean(hits) > 0.9  # by the graph, which looks 100 times harder
+
+
+@pytest.mark.parametrize("factory", KINDS)
+@given(gone=st.sets(st.integers(0, 199), max_size=19), k=st.integers(1, 200))
+@settings(max_examples=15, deadline=None)
+def test_a_plain_search_for_a_few_more_finds_what_a_selector_finds(
+    factory: str, gone: set[int], k: int
+) -> None:
+    rows, allowed = units(200), ~np.isin(np.arange(200), list(gone))
+    index = filled(factory)
+    found = search_among_nearly_all(index, rows[:9], k, allowed, most=200)
+    if found is None:  # the nearest of some query are among those that are gone
+        assert len(gone) > k // 4 + 8
+        return
+    scores, positions = found
+    assert scores.shape == positions.shape == (9, k)
+    assert not set(positions[positions >= 0].tolist()) & gone
+    selected = search_among(index, rows[:9], k, allowed)
+    if is_exhaustive(index):
+        np.testing.assert_allclose(scores, selected[0], atol=2e-6)
+    every, _ = index.search(rows[:9], 200)
+    assert ((positions >= 0).sum(axis=1) >= np.minimum(k, (every > -1e30).sum(axis=1) - len(gone))).all()
+
+
+def test_deletions_leave_a_search_where_it_is_unless_they_are_the_nearest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, ids = units(700), numbered(700)
+    index = build_index(vectors_folder(tmp_path / "v", rows, ids, shard_size=700), tmp_path / "i")
+    nearest = np.argsort(-rows @ rows[0])[:40]
+    delete_items(index, [ids[place] for place in nearest[:3]])
+    selectors: list[int] = []
+    used = index_segment.search_among
+    monkeypatch.setattr(
+        index_segment, "search_among", lambda *a, **b: selectors.append(len(a[1])) or used(*a, **b)
+    )
+    for gone in (3, 40):  # three more are asked for; forty would be too many
+        delete_items(index, [ids[place] for place in nearest[:gone]], missing="skip")
+        kept = np.delete(np.arange(700), nearest[:gone])
+        exact = best(rows[:8], rows[kept], [ids[place] for place in kept], 5)
+        opened = VectorIndex.open(index)
+        opened.segments[0]._on_gpu = opened.segments[0].faiss_index  # which has no selectors
+        _, names = opened.search(rows[:8], 5)
+        assert names == [[name for _, name in row] for row in exact]
+        assert selectors == ([] if gone == 3 else [8])
 
 
 def test_scores_are_the_same_by_lists_and_by_comparing_all(tmp_path: Path) -> None:

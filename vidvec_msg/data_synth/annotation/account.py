@@ -45,6 +45,7 @@ def account_of(
         "messages_without_a_clip": [name for name in asked if name not in of_message],
         "clips": len(clips),
         "clips_with_a_file": len(clips & paths.keys()),
+        "texts": len({one.candidate.clip_id for one in stays if not one.candidate.video}),
         "clips_left_out": len(left_out),
         "clips_of_several_topics": len(topics) - len(clips),
         "clips_of_a_message": {
@@ -56,6 +57,7 @@ def account_of(
         "files": given.files,
         "raters": dict(Counter(rater for ratings in given.of_task.values() for rater in ratings)),
         "ratings": dict(sorted(Counter(r for one in found for r in one.ratings.values()).items())),
+        "most_ratings_of_a_candidate": max(map(len, given.of_task.values())),
         "cells_without_a_rating": given.missing,
         "funnel": [
             {"step": one.name, "given": one.given, "left": one.left, "reasons": dict(one.codes)}

@@ -13,7 +13,7 @@ from vidvec_msg.formats.rows import scan_rows
 from vidvec_msg.retrieval.collect.candidates import clean_id
 from vidvec_msg.runs import digest_of
 
-_NEEDED = ("message_id", "message", "clip_id", "video")
+_NEEDED = ("message_id", "message", "clip_id")
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 _TASK_CHARS = 12  # of a digest: two of a million tasks share one with a chance of 0.2%
 
@@ -27,7 +27,7 @@ class Candidate:
         message: its words.
         topic: of the message; empty if it has none.
         clip_id: of the clip.
-        video: its address, or the path of a file.
+        video: its address, or the path of a file; empty for a candidate that is a text (``text`` of the row).
         row: the whole row: title, description, duration, source, rank, …
         file: the file of ``video``; None if that is an address or no file.
     """
@@ -62,8 +62,8 @@ def read_candidates(path: Path) -> list[Candidate]:
     """The candidates in the order of the file.
 
     Args:
-        path: JSON lines with message_id, message, clip_id, video, and further fields. Paths of clips are
-            relative to its folder.
+        path: JSON lines with message_id, message, clip_id, video (or text, of what is no clip), and further
+            fields. Paths of clips are relative to its folder.
 
     Raises:
         RefusedRequest: every problem in one message: no file, rows without these fields, ids that a qrels
@@ -97,7 +97,9 @@ def _candidate(row: object, where: str, folder: Path, problems: Problems) -> Can
     if not isinstance(row, dict):
         problems.add(f"{where}: a JSON {type(row).__name__}; each line must be an object")
         return None
-    missing = [name for name in _NEEDED if not isinstance(row.get(name), str) or not row[name].strip()]
+    missing = [name for name in _NEEDED if not _said(row, name)]
+    if not _said(row, "video") and not _said(row, "text"):
+        missing.append("video (or text)")
     if missing:
         problems.add(f"{where}: without {', '.join(missing)}, which must be texts")
         return None
@@ -105,8 +107,8 @@ def _candidate(row: object, where: str, folder: Path, problems: Problems) -> Can
     if odd:
         problems.add(f"{where}: {odd[0]} {row[odd[0]]!r} has a control character, or a space at an end")
         return None
-    video = row["video"].strip()
-    file = None if _ADDRESS.match(video) else (folder / video).resolve()
+    video = row["video"].strip() if _said(row, "video") else ""
+    file = None if not video or _ADDRESS.match(video) else (folder / video).resolve()
     topic = row.get("topic")
     return Candidate(
         row["message_id"],
@@ -117,6 +119,10 @@ def _candidate(row: object, where: str, folder: Path, problems: Problems) -> Can
         row,
         file if file is not None and file.is_file() else None,
     )
+
+
+def _said(row: Mapping[str, Any], name: str) -> bool:
+    return isinstance(row.get(name), str) and bool(row[name].strip())
 
 
 def first_of_each(candidates: Sequence[Candidate], most: int) -> list[Candidate]:

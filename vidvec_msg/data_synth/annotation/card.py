@@ -32,7 +32,7 @@ def page(account: Mapping[str, Any], way: Sequence[Stage], kept: Sequence[Candid
         _files(account),
         _funnel(account, way),
         _ratings(account),
-        _agreement(account["agreement"]),
+        _agreement(account),
         _topics(account),
         _examples(kept),
         _licence(account),
@@ -53,7 +53,8 @@ def _header(account: Mapping[str, Any]) -> str:
 
 
 def _files(account: Mapping[str, Any]) -> str:
-    files, clips = account["clips_with_a_file"], account["clips"]
+    clips = account["clips"] - account["texts"]
+    files = account["clips_with_a_file"]
     if files == clips:
         return ""
     return (
@@ -98,10 +99,9 @@ def _ratings(account: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _agreement(found: Mapping[str, Any]) -> str:
-    by_place = any(
-        one["kappa_by_place"] != one["kappa"] for scale in found.values() for one in scale.values()
-    )
+def _agreement(account: Mapping[str, Any]) -> str:
+    found = account["agreement"]
+    by_place = len(account["raters"]) > account["most_ratings_of_a_candidate"]  # a crowd: not all rated all
     heads = ["scale", "candidates", "with two ratings", "kappa", *(["kappa by place"] if by_place else [])]
     heads += ["alpha, ordinal", "alpha, interval", "pairs of raters"]
     lines = [
@@ -139,7 +139,7 @@ def _number(value: float | None) -> str:
 def _topics(account: Mapping[str, Any]) -> str:
     if not account["topics"]:
         return ""
-    lines = ["## Topics\n", "| topic | clips |", "| --- | ---: |"]
+    lines = ["## Topics\n", "| topic | messages with clips, in pairs |", "| --- | ---: |"]
     lines += [f"| {topic} | {count:,} |" for topic, count in account["topics"].items()]
     if account["clips_of_several_topics"]:
         lines.append(
@@ -172,5 +172,14 @@ def _licence(account: Mapping[str, Any]) -> str:
 
 def _origin(account: Mapping[str, Any]) -> str:
     rows = [("ratings", ", ".join(f"`{name}`" for name in account["files"]))]
-    rows += [(name.replace("_", " "), str(value)) for name, value in account["about"].items() if value]
+    rows += [(name.replace("_", " "), _words(value)) for name, value in account["about"].items() if value]
     return "## Origin\n\n| | |\n| --- | --- |\n" + "\n".join(f"| {a} | {b} |" for a, b in rows) + "\n"
+
+
+def _words(value: Any) -> str:
+    """A fact as a cell of a table."""
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {_words(one)}" for name, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_words, value))
+    return str(value).replace("|", "\\|").replace("\n", " ")

@@ -16,7 +16,7 @@ _COLUMNS = ("clip_id", "file")
 def clip_files(
     candidates: Sequence[Candidate], source: Path | None, problems: Problems
 ) -> tuple[dict[str, Path], list[Failure]]:
-    """Clip id → its file; and the clips without one, with the reason.
+    """Clip id → its file; and the clips without one, with the reason. Candidates that are texts need none.
 
     Args:
         candidates: whose clips are wanted.
@@ -25,6 +25,7 @@ def clip_files(
             candidates name themselves is known.
         problems: tables with other columns, and files of it that are not there, are noted here.
     """
+    candidates = [one for one in candidates if one.video]
     own = {one.clip_id: one.file for one in candidates if one.file is not None}
     if source is None:
         lost = {one.clip_id: f"only an address: {one.video}" for one in candidates}

@@ -156,7 +156,7 @@ def _check_options(
 
 def _asked_about(ranked: Path, per_message: int, tasks: Path | None, problems: Problems) -> list[Candidate]:
     """The candidates that people were asked about."""
-    candidates = first_of_each(read_candidates(ranked), per_message)
+    candidates = first_of_each(read_candidates(ranked), max(per_message, 0))
     if tasks is None:
         return candidates
     try:
@@ -242,11 +242,12 @@ def _clip_row(one: Candidate, paths: Mapping[str, Path], out: Path) -> dict[str,
         row["video"] = relative(path, out)
         row |= {name: one.row[name] for name in _CONTENT if one.row.get(name) not in (None, "")}
     else:
-        row["text"] = one.get("title") or one.get("description") or one.clip_id
+        words = ("title", "description", "clip_id") if one.video else ("text",)
+        row["text"] = next(filter(None, map(one.get, words)))
     if one.topic:
         row["groups"] = {"topic": one.topic}
     about = {name: one.row[name] for name in _ABOUT_A_CLIP if one.row.get(name) not in (None, "")}
-    return {**row, "metadata": {"url": one.video, **about}}
+    return {**row, "metadata": ({"url": one.video} if one.video else {}) | about}
 
 
 def _message_row(one: Candidate) -> dict[str, Any]:

@@ -52,6 +52,7 @@ def _row(one: Candidate, folder: Path) -> dict[str, Any]:
         "source": source,
         "address": one.address,
         "video": one.video,
+        "text": "" if one.video else one.get("text"),
     }
 
 

@@ -15,13 +15,13 @@ import numpy as np
 from vidvec_msg.data_synth.annotation.assignment import assigned
 from vidvec_msg.data_synth.annotation.candidates import Candidate, first_of_each, read_candidates
 from vidvec_msg.data_synth.annotation.page import rating_page
-from vidvec_msg.errors import Problems
-from vidvec_msg.runs import file_digest, replacing, write_json
+from vidvec_msg.errors import Problems, RefusedRequest
+from vidvec_msg.runs import file_digest, replacing, require_new, write_json
 
 log = logging.getLogger(__name__)
 
 TASKS, PAGE, RATERS, MANIFEST = "tasks.csv", "rate.html", "raters", "tasks.json"
-COLUMNS = ("task_id", "message_id", "message", "topic", "clip_id", "video", "duration", "raters")
+COLUMNS = ("task_id", "message_id", "message", "topic", "clip_id", "video", "text", "duration", "raters")
 """What a rater may see. Title, keywords and rank stay out: they would tell what the clip was found by."""
 
 
@@ -43,7 +43,7 @@ def export_tasks(
 
     Args:
         ranked: ``ranked.jsonl``, one candidate a line.
-        out: folder to make.
+        out: folder to make, or an earlier export, whose tasks are replaced; other files in it stay.
         per_message: candidates of each message, the best ranked; 0 takes all.
         raters: names of the people, if who rates what is decided here.
         raters_per_task: people a task, where names are given.
@@ -72,7 +72,7 @@ def export_tasks(
             "tasks": len(tasks),
             "messages": len({one.message_id for one in tasks}),
             "clips": len({one.clip_id for one in tasks}),
-            "without_file_or_address": sum(one.file is None and not one.address for one in tasks),
+            "without_file_or_address": sum(map(_cannot_be_shown, tasks)),
             "per_message": per_message,
             "raters": dict(Counter(name for names in who.values() for name in names)),
             "raters_per_task": raters_per_task if raters else None,
@@ -117,13 +117,18 @@ def _row(one: Candidate, who: Sequence[str]) -> dict[str, Any]:
         "topic": one.topic,
         "clip_id": one.clip_id,
         "video": one.video,
+        "text": "" if one.video else one.get("text"),
         "duration": one.get("duration"),
         "raters": " | ".join(who),
     }
 
 
+def _cannot_be_shown(one: Candidate) -> bool:
+    return bool(one.video) and one.file is None and not one.address
+
+
 def _tell(out: Path, tasks: Sequence[Candidate]) -> None:
-    lost = [one.video for one in tasks if one.file is None and not one.address]
+    lost = [one.video for one in tasks if _cannot_be_shown(one)]
     if lost:
         log.warning(
             "%d of %d tasks have neither a file nor an address that a browser opens, for example %s",
@@ -146,8 +151,8 @@ def _refuse_bad_request(out: Path, per_message: int, raters: Sequence[str], rate
         problems.add(
             f"raters_per_task is {raters_per_task}; it lies between 1 and the {len(raters)} named raters"
         )
-    strange = [path.name for path in out.glob("*") if path.name not in (TASKS, PAGE, RATERS, MANIFEST)]
-    if out.is_file() or strange:
-        told = "is a file" if out.is_file() else f"holds other files ({', '.join(sorted(strange)[:3])})"
-        problems.add(f"--out {out} {told}; give a folder that is new, empty, or an earlier export")
+    try:
+        require_new(out, option="--out", resumable=MANIFEST)
+    except RefusedRequest as refusal:
+        problems.add(str(refusal))
     problems.refuse_if_any()

@@ -26,11 +26,9 @@ def write_summary(out: Path, build: Build, *, stopped: str) -> dict[str, Any]:
     """
     build.account.write(out)
     pipeline = build.pipeline
-    tasks = {
-        "stories": pipeline.writing.task,
-        "queries": pipeline.asking.task,
-        "judged": pipeline.judging.task,
-    }
+    tasks = [pipeline.writing.task, pipeline.asking.task, pipeline.judging.task]
+    if pipeline.refinement is not None:
+        tasks += [pipeline.refinement.critique, pipeline.refinement.revision]
     summary = {
         "made_by": "vidvec-msg build-benchmark",
         "messages": len(build.messages),
@@ -46,7 +44,7 @@ def write_summary(out: Path, build: Build, *, stopped: str) -> dict[str, Any]:
         },
         "models": {"writer": build.writer.model, "judge": pipeline.judging.task.kind.model},
         "templates": {
-            name: {"version": task.template.version, "sha": task.template.sha} for name, task in tasks.items()
+            task.name: {"version": task.template.version, "sha": task.template.sha} for task in tasks
         },
         "ranking": dict(pipeline.ranking.ranker.settings),
         "providers": [{"name": one.name, **one.settings} for one in build.providers],

@@ -25,7 +25,7 @@ _ANSWER_TOKENS = {
 def estimate(build: Build, what: Stages) -> str:
     """Prompts of the first stories, and requests, dollars and units of one round."""
     pipeline, messages = build.pipeline, build.messages
-    writing = pipeline.writing
+    writing, asking = pipeline.writing, pipeline.asking.task
     first = [writing.question(wanted_story(one, 1)) for one in messages[:_SHOWN]]
     lines = [f"--- system ---\n{first[0].prompt.system}\n"]
     lines += [f"--- {one.id} ---\n{one.prompt.user}\n" for one in first]
@@ -34,7 +34,7 @@ def estimate(build: Build, what: Stages) -> str:
     text = messages[0].text
     rows: list[tuple[str, int, Task, Prompt]] = [
         ("stories", stories, writing.task, first[0].prompt),
-        ("queries", stories, pipeline.asking.task, pipeline.asking.task.question("", story=_STORY, count="2").prompt),
+        ("queries", stories, asking, asking.question("", story=_STORY, count="2").prompt),
         (
             "judgements", queries, pipeline.judging.task,
             pipeline.judging.task.question("", message=text, story=_STORY, query=_QUERY).prompt,
@@ -51,8 +51,8 @@ def estimate(build: Build, what: Stages) -> str:
     for name, count, task, prompt in rows:
         size = (len(prompt.system) + len(prompt.user)) / CHARS_PER_ENGLISH_TOKEN
         lines.append(
-            f"{name}: at most {count:,} requests to {task.kind.model}, about {count * size:,.0f} tokens of prompts "
-            f"and {count * _ANSWER_TOKENS[name]:,} of answers"
+            f"{name}: at most {count:,} requests to {task.kind.model}, about {count * size:,.0f} tokens of "
+            f"prompts and {count * _ANSWER_TOKENS[name]:,} of answers"
         )
         priced &= task.kind.price is not None
         most += count * task.kind.most(Question("", prompt, {}), batch=False)

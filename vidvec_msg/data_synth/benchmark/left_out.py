@@ -1,4 +1,4 @@
-"""What went nowhere, stage by stage, and why: stories without an answer, queries that disclose, clips too long."""
+"""What went nowhere, stage by stage, and why: no answer, disclosing queries, long clips."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Left:
 
 @dataclass(slots=True)
 class Account:
-    """What each stage was given, and what it left out. Later notes about the same thing replace earlier ones."""
+    """What each stage was given and left out; later notes about the same thing replace earlier ones."""
 
     given: dict[str, int] = field(default_factory=dict)
     left: dict[tuple[str, str, str], Left] = field(default_factory=dict)

@@ -39,9 +39,9 @@ class Message:
 def read_messages(path: Path) -> list[Message]:
     """Reads messages.
 
-    A table (.jsonl, .csv, .parquet) has the columns ``message`` (or ``text``), and may have ``id`` (or ``_id``)
-    and ``topic`` (or ``groups.topic``): the queries of a collection are one. A text (.txt, .md) has one message
-    a line; a line that begins with ``#`` names the topic of those below it.
+    A table (.jsonl, .csv, .parquet) has the columns ``message`` (or ``text``), and may have ``id`` (or
+    ``_id``) and ``topic`` (or ``groups.topic``): the queries of a collection are one. A text (.txt, .md) has
+    one message a line; a line that begins with ``#`` names the topic of those below it.
 
     Raises:
         RefusedRequest: with every problem of the file.
@@ -95,8 +95,7 @@ def _row(message: Message) -> dict[str, Any]:
 
 def _of_table(path: Path, problems: Problems) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
-        for where, row in rows_of(path, problems):
-            yield where, row
+        yield from rows_of(path, problems)
     except RefusedRequest as refusal:
         problems.add(str(refusal))
 

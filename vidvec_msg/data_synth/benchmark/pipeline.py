@@ -1,4 +1,4 @@
-"""From messages to a ranking: the stages one after the other, and again for messages with too few candidates."""
+"""From messages to a ranking: stage after stage, and again for messages with too few candidates."""
 
 from __future__ import annotations
 
@@ -57,11 +57,12 @@ class Pipeline:
         Raises:
             JobFailed: a budget or quota is used up, or somebody does not answer; what there is is kept.
         """
-        wanted: list[Story] = []
+        wanted = self.writing.own(messages)
         found: dict[str, list[Candidate]] = {}
         last = STAGES.index(until)
         stories: list[Story] = []
         queries: list[Query] = []
+        passed: list[Query] = []
         for turn in range(self.rounds):
             needy = [one for one in messages if not turn or len(found.get(one.id, [])) < self.enough]
             if not needy:
@@ -69,7 +70,8 @@ class Pipeline:
             if turn:
                 log.info(f"round {turn + 1}: another story for {len(needy)} messages with few candidates")
             first = turn * self.stories + 1
-            wanted += [wanted_story(one, n) for one in needy for n in range(first, first + self.stories)]
+            further = [wanted_story(one, n) for one in needy for n in range(first, first + self.stories)]
+            wanted += [story for story in further if story.id not in {one.id for one in wanted}]
             stories = self._stories(_in_order(wanted, messages), last)
             if last < STAGES.index("queries"):
                 break
@@ -80,7 +82,7 @@ class Pipeline:
             if last < STAGES.index("candidates"):
                 break
             found = self.searching.run(passed)
-        self._prune(wanted, queries, last)
+        self._prune(wanted, queries, passed, last)
         if last >= STAGES.index("candidates"):
             self._note_messages(messages, found)
         if last >= STAGES.index("ranked"):
@@ -93,18 +95,19 @@ class Pipeline:
             return stories
         return self.refinement.run(stories)
 
-    def _prune(self, wanted: Sequence[Story], queries: Sequence[Query], last: int) -> None:
+    def _prune(
+        self, wanted: Sequence[Story], queries: Sequence[Query], passed: Sequence[Query], last: int
+    ) -> None:
         names = [story.id for story in wanted]
         self.writing.file.prune(names)
         if self.refinement is not None and last >= STAGES.index("refined"):
             self.refinement.file.prune(names)
         if last >= STAGES.index("queries"):
             self.asking.file.prune(names)
-        texts = [query.id for query in queries]
         if last >= STAGES.index("judged"):
-            self.judging.file.prune(texts)
+            self.judging.file.prune([query.id for query in queries])
         if last >= STAGES.index("candidates"):
-            self.searching.file.prune(texts)
+            self.searching.file.prune([query.id for query in passed])
 
     def _groups(
         self, messages: Sequence[Message], stories: Sequence[Story], found: dict[str, list[Candidate]]

@@ -81,7 +81,23 @@ class Asking:
                 code, reason = self.task.failed.get(story.id, ("no answer", "no answer"))
                 self.account.note(Left("queries", story.message.id, story.id, code, reason))
         self.task.refuse_to_go_on()
-        return [Query(row["id"], by_id[one], row["query"]) for one, rows in units.items() for row in rows]
+        return self._without_repetitions(
+            [Query(row["id"], by_id[one], row["query"]) for one, rows in units.items() for row in rows]
+        )
+
+    def _without_repetitions(self, queries: Sequence[Query]) -> list[Query]:
+        """Each query of a message once, whatever stories it was made from."""
+        first: dict[tuple[str, str], Query] = {}
+        for query in queries:
+            message = query.story.message.id
+            same = first.setdefault((message, " ".join(words_of(query.text))), query)
+            if same is not query:
+                told = f"{query.text!r} is {same.id} already"
+                self.account.note(Left("queries", message, query.id, "same query again", told))
+        self.account.given["queries"] = len(queries) + sum(
+            left.stage == "queries" and left.code != "same query again" for left in self.account.left.values()
+        )
+        return list(first.values())
 
     def _rows(self, story: Story, texts: Sequence[str]) -> list[Row]:
         return [

@@ -132,8 +132,8 @@ class ByEmbedder:
         path = Path(clip.video or "")
         if not path.is_file():
             raise JobFailed(
-                f"rank_clip is 'clip', and candidate {clip.id!r} is no file: {clip.video}. Give --rank_clip words, "
-                "or candidates that are files."
+                f"rank_clip is 'clip', and candidate {clip.id!r} is no file: {clip.video}. Give --rank_clip "
+                "words, or candidates that are files."
             )
         about = clip.about or {}
         return Item(_key(candidate), video=path, start=about.get("start"), end=about.get("end"))

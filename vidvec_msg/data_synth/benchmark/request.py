@@ -24,7 +24,7 @@ from vidvec_msg.data_synth.benchmark.rankers import (
     read_score,
 )  # fmt: skip
 from vidvec_msg.data_synth.benchmark.stage_file import StageFile
-from vidvec_msg.data_synth.benchmark.task import REPLIES, Correspondent
+from vidvec_msg.data_synth.benchmark.task import Correspondent
 from vidvec_msg.data_synth.embedding import MessageVectors
 from vidvec_msg.data_synth.llm import ChatEndpoint
 from vidvec_msg.data_synth.patience import PatientRequests
@@ -193,8 +193,8 @@ def _pipeline(
     out: Path,
     account: Account,
 ) -> Pipeline:
-    free = {"temperature": models.temperature, "max_tokens": models.max_tokens}
-    strict = {"temperature": 0.0, "max_tokens": _JUDGE_TOKENS}
+    free: dict[str, Any] = {"temperature": models.temperature, "max_tokens": models.max_tokens}
+    strict: dict[str, Any] = {"temperature": 0.0, "max_tokens": _JUDGE_TOKENS}
     task: dict[str, Any] = {
         "stories": writer.task("stories", templates["stories"], stories.read_story, **free),
         "queries": writer.task("queries", templates["queries"], queries.read_queries, **free),
@@ -275,9 +275,8 @@ def _price(model: str, models: Models, problems: Problems) -> Price | None:
 def _templates(given: Mapping[str, str], problems: Problems) -> dict[str, Template]:
     for name in given:
         if name not in TEMPLATES:
-            problems.add(
-                f"templates: unknown kind {name!r}{did_you_mean(name, TEMPLATES)}; known: {', '.join(TEMPLATES)}"
-            )
+            known = ", ".join(TEMPLATES)
+            problems.add(f"templates: unknown kind {name!r}{did_you_mean(name, TEMPLATES)}; known: {known}")
     found: dict[str, Template] = {}
     for name, (shipped, fields, answers) in TEMPLATES.items():
         source = given.get(name, shipped)
@@ -299,9 +298,10 @@ def _check_numbers(models: Models, what: Stages, youtube: YouTubeOptions, proble
         "stories": (what.stories, 1), "rounds": (what.rounds, 1), "enough": (what.enough, 0),
         "refine": (what.refine, 0), "queries": (what.queries, 1), "per_query": (what.per_query, 1),
         "max_seconds": (what.max_seconds, 1e-3), "top": (what.top, 1), "pages": (youtube.pages, 1),
-        "quota": (youtube.quota, 0), "temperature": (models.temperature, 0), "max_tokens": (models.max_tokens, 1),
-        "concurrency": (models.concurrency, 1), "timeout": (models.timeout, 1e-3), "retries": (models.retries, 0),
-        "backoff": (models.backoff, 0), "patience": (models.patience, 0), "tries": (models.tries, 1),
+        "quota": (youtube.quota, 0), "temperature": (models.temperature, 0),
+        "max_tokens": (models.max_tokens, 1), "concurrency": (models.concurrency, 1),
+        "timeout": (models.timeout, 1e-3), "retries": (models.retries, 0), "backoff": (models.backoff, 0),
+        "patience": (models.patience, 0), "tries": (models.tries, 1),
         "budget": (models.budget or 0, 0),
     }  # fmt: skip
     for name, (value, bound) in least.items():

@@ -1,9 +1,10 @@
 """The rows of one stage, in a file that people open and edit; and which of them have to be made anew.
 
-A stage works unit by unit: a story for each message, some queries for each story, the candidates of each query.
-Every row that it makes carries ``made_from``: 12 digits of what its unit was made from, and 8 of the row itself.
-A unit whose source is still the same stays as the file has it, whatever a person changed in it; one whose source
-has changed is made anew. Rows without the mark are a person's own, and stay as long as their unit is wanted.
+A stage works unit by unit: a story for each message, some queries for each story, the candidates of each
+query. Every row that it makes carries ``made_from``: 12 digits of what its unit was made from, and 8 of the
+row itself. A unit whose source is still the same stays as the file has it, whatever a person changed in it;
+one whose source has changed is made anew. Rows without the mark are a person's own, and stay as long as
+their unit is wanted.
 """
 
 from __future__ import annotations

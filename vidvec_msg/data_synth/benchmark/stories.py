@@ -9,7 +9,7 @@ from typing import Any
 from vidvec_msg.data_synth.benchmark.disclosure import disclosed_words
 from vidvec_msg.data_synth.benchmark.left_out import Account, Left
 from vidvec_msg.data_synth.benchmark.messages import Message
-from vidvec_msg.data_synth.benchmark.stage_file import Form, Row, StageFile, source_of
+from vidvec_msg.data_synth.benchmark.stage_file import MARK, Form, Row, StageFile, source_of
 from vidvec_msg.data_synth.benchmark.task import Task
 from vidvec_msg.data_synth.chat import Reply
 from vidvec_msg.data_synth.parsing import fields_of, truths_of, words_in
@@ -88,6 +88,16 @@ class Writing:
             Story(one, by_id[one].message, by_id[one].number, row["story"]) for one, [row] in units.items()
         ]
 
+    def own(self, messages: Sequence[Message]) -> list[Story]:
+        """Stories that a person put into the file."""
+        by_id = {message.id: message for message in messages}
+        rows = [row for rows in self.file.units.values() for row in rows if MARK not in row]
+        return [
+            Story(row["id"], by_id[row["message_id"]], number, row["story"])
+            for number, row in enumerate(rows, start=1)
+            if row["message_id"] in by_id
+        ]
+
     def question(self, story: Story) -> Question:
         """The request for one story."""
         mark = f"{story.message.text}\0{story.number}"
@@ -100,8 +110,12 @@ class Writing:
         message = story.message
         drawn = self.task.template.drawn(self.seed, f"{message.text}\0{story.number}")
         return {
-            "id": story.id, "message_id": message.id, "message": message.text, **drawn, "story": answer["story"],
-        }  # fmt: skip
+            "id": story.id,
+            "message_id": message.id,
+            "message": message.text,
+            **drawn,
+            "story": answer["story"],
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,8 +123,8 @@ class Task:
         """
         if self.stopped:
             raise JobFailed(
-                f"stopped: {self.stopped}. What was answered is kept; the same command with a larger --budget "
-                "goes on."
+                f"stopped: {self.stopped}. What was answered is kept; the same command with a larger "
+                "--budget goes on."
             )
 
     def _note_failures(self, keys: Mapping[str, str], found: Mapping[str, Any], store: ReplyStore) -> None:

@@ -1,4 +1,4 @@
-"""The verb ``build-benchmark``: messages → candidate clips that imply them, for people to rate → a collection."""
+"""The verb ``build-benchmark``: messages → clips that imply them, for people to rate → a collection."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def build_benchmark(
     dry_run: bool = False,
     max_failures: float = 0.05,
 ) -> Path:
-    """Finds clips that imply messages without stating them, for people to rate; ratings make it a collection.
+    """Finds clips that imply messages without stating them, for people to rate; ratings make a collection.
 
-    A model writes a story for each message, and from the story queries that do not name the message; a judge and
-    a comparison of words check them; providers are searched; candidates are ranked. Every stage has a file in the
-    folder that may be opened and edited: the next run follows it. Killed at any moment, the same command asks
-    exactly what is missing. Nothing is downloaded.
+    A model writes a story for each message, and from the story queries that do not name the message; a judge
+    and a comparison of words check them; providers are searched; candidates are ranked. Every stage has a
+    file in the folder that may be opened and edited: the next run follows it. Killed at any moment, the same
+    command asks exactly what is missing. Nothing is downloaded.
 
     Args:
         messages: .jsonl, .csv or .parquet with message, id and topic, or .txt with one message a line.
@@ -90,11 +90,13 @@ def build_benchmark(
         out: folder to make, or to go on with.
         ratings: tables of people's ratings; ranked.jsonl is taken as it is and becomes OUT/collection.
         rule: YAML file that says which candidates stay, by their ratings; VidMsg's rule if not given.
-        files: folder of clips, or a table of clip_id and file, for candidates that are addresses; with ratings.
+        files: folder of clips, or a table of clip_id and file, for candidates that are addresses; with
+            ratings.
         until: stage after which to stop, to look at its file.
         endpoint: address up to and without /chat/completions, for example http://localhost:8000/v1;
             OPENAI_BASE_URL from the environment, or OpenAI's own, if not given.
-        judge_model: that judges, and ranks with --rank llm, at the same endpoint; the same model if not given.
+        judge_model: that judges, and ranks with --rank llm, at the same endpoint; the same model if not
+            given.
         templates: kind of question (stories, critique, revision, queries, judged, ranked) → a YAML file.
         stories: per message and round.
         refine: revisions of a story at most, by what a judge says about it; 0 takes stories as they come.
@@ -108,7 +110,8 @@ def build_benchmark(
         rank: who orders candidates: an "embedder", the "llm" that judges, or the "provider" by its own order;
             "auto": the embedder, if there is one, or else the llm.
         rank_with: what an embedder compares clips with: the "message", or its "story" (the nearest one).
-        rank_clip: what an embedder compares: the "words" known of a clip, or the "clip" itself, if it is a file.
+        rank_clip: what an embedder compares: the "words" known of a clip, or the "clip" itself, if it is a
+            file.
         top: candidates of each message that people rate.
         youtube: parameters of YouTube's search, for example {"relevanceLanguage": "en", "regionCode": "US"}.
         pages: of 50 results each that a query may take at YouTube, 100 units a page.
@@ -150,8 +153,8 @@ def build_benchmark(
         timeout, retries, backoff, patience, tries, prices, budget, templates or {}, seed,
     )  # fmt: skip
     what = Stages(
-        stories, rounds, enough, refine, queries, disclosed_share, per_query, max_seconds, top, rank, rank_with,
-        rank_clip, embedder, until,
+        stories, rounds, enough, refine, queries, disclosed_share, per_query, max_seconds, top, rank,
+        rank_with, rank_clip, embedder, until,
     )  # fmt: skip
     of_youtube = YouTubeOptions(youtube or {}, pages, quota, youtube_key_env, youtube_url)
     require_new(out, option="--out", resumable=SETTINGS)
@@ -184,16 +187,13 @@ def _carried_out(build: Build, out: Path, until: Stage) -> None:
     """All stages, with the account of them, however they end."""
     found = settled(build.messages, build.files[0])
     build.account.enter("messages", len(found))
-    stopped = ""
     try:
         if until != "messages":
             build.pipeline.run(found, until)
-    except JobFailed as failure:
-        stopped = str(failure)
+    except (JobFailed, KeyboardInterrupt) as end:
+        write_summary(out, build, stopped=str(end) or "interrupted")
         raise
-    finally:
-        if not isinstance(sys.exc_info()[1], RefusedRequest):
-            write_summary(out, build, stopped=stopped)
+    write_summary(out, build, stopped="")
     sys.stdout.write(terminal_table(build.account.way()))
     made = {file.path.name: file.made for file in build.files if file.made}
     told = ", ".join(f"{count:,} rows of {name}" for name, count in made.items()) or "nothing was missing"
@@ -215,7 +215,9 @@ def _collected(out: Path, ratings: Sequence[Path], rule: Path | None, files: Pat
     from vidvec_msg.runs import read_json
 
     about = read_json(out / "summary.json", what="benchmark", made_by="vidvec-msg build-benchmark")
-    told = {name: about[name] for name in ("models", "templates", "ranking", "providers") if name in about}
+    told: dict[str, Any] = {
+        name: about[name] for name in ("models", "templates", "ranking", "providers") if name in about
+    }
     tasks = out / TASKS / "tasks.csv"
     collection_from_ratings(
         out / RANKED,
@@ -234,9 +236,9 @@ def _judge_failures(build: Build, max_failures: float, out: Path) -> None:
     count = build.account.given.get("messages", 0)
     allowed = max_failures if max_failures >= 1 else max_failures * count
     if len(without) > allowed:
-        named = ", ".join(left.message_id for left in without[:5])
+        named = ", ".join(left.message_id for left in without[:5]) + ", …" * (len(without) > 5)
         raise TooManyFailures(
-            f"{len(without)} of {count} messages ended without a candidate ({named}{', …' * (len(without) > 5)}); "
+            f"{len(without)} of {count} messages ended without a candidate ({named}); "
             f"{out / 'left_out.jsonl'} says why. The others were written; more --rounds, other templates or "
             "queries of your own in queries.jsonl may find some, --max_failures allows more."
         )

@@ -13,7 +13,7 @@ from vidvec_msg.data_synth.filters.density import Density
 from vidvec_msg.data_synth.filters.duplicates import MessageDuplicates, StorylineDuplicates
 from vidvec_msg.data_synth.filters.language import Language
 from vidvec_msg.data_synth.filters.lengths import Lengths
-from vidvec_msg.data_synth.filters.meaning import MessageMeanings, StatedMeaning
+from vidvec_msg.data_synth.filters.meaning import MessageMeanings, StatedMeaning, TextVectors
 from vidvec_msg.data_synth.filters.phrases import Phrases
 from vidvec_msg.data_synth.filters.stated import PersonaLeak, Stated
 from vidvec_msg.embedders.contract import Embedder
@@ -67,14 +67,15 @@ class Step:
 
 
 def build_filters(
-    options: Mapping[str, Any] | None, problems: Problems, *, embedder: Embedder | None = None
+    options: Mapping[str, Any] | None, problems: Problems, *, embedder: Embedder | TextVectors | None = None
 ) -> list[Filter]:
     """The filters with their options.
 
     Args:
         options: filter → options, or null to leave it out; filters that are not named run as they are.
         problems: unknown filters, unknown options and values out of range are noted there.
-        embedder: for the filters that compare meanings; without it they do not run.
+        embedder: for the filters that compare meanings, or the vectors that it made so far; without it they
+            do not run.
     """
     classes = {one.name: one for one in (*FILTERS, *WITH_EMBEDDER)}  # type: ignore[attr-defined]  # each has a name
     for name in options or {}:

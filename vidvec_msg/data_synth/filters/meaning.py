@@ -20,25 +20,56 @@ _BLOCK = 2_048  # rows of the similarity matrix at once: 70,000 columns of float
 _BATCH = 1_024  # texts per call of the embedder
 
 
+class TextVectors:
+    """Vectors of texts by an embedder; those of texts that come back are made once.
+
+    Args:
+        embedder: any.
+    """
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.embedder = embedder
+        self._rows: dict[str, int] = {}
+        self._vectors = np.zeros((0, embedder.card.dim), np.float32)
+
+    def of(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors ``(texts, dim)``, kept: for messages, which every step looks at."""
+        new = list(dict.fromkeys(text for text in texts if text not in self._rows))
+        if new:
+            self._rows.update((text, len(self._rows) + row) for row, text in enumerate(new))
+            self._vectors = np.concatenate([self._vectors, vectors_of(new, self.embedder)])
+        return self._vectors[[self._rows[text] for text in texts]]
+
+    def once(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors ``(texts, dim)``, not kept: for sentences, which are many."""
+        rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        return vectors_of(list(rows), self.embedder)[[rows[text] for text in texts]]
+
+    @classmethod
+    def by(cls, embedder: Embedder | TextVectors) -> TextVectors:
+        """Those that are there already, or new ones."""
+        return embedder if isinstance(embedder, TextVectors) else cls(embedder)
+
+
 class MessageMeanings:
     """Rejects messages that mean what an earlier one means.
 
     Args:
-        embedder: any.
+        embedder: any, or the vectors that it made so far.
         cosine: from which the later of two messages goes. 0.9 is what PersonaHub's authors took for personas;
             look at what goes with your embedder, whose scale is its own.
     """
 
     name = "message_meanings"
 
-    def __init__(self, embedder: Embedder, cosine: float = 0.9) -> None:
-        self.embedder, self.cosine = embedder, cosine
+    def __init__(self, embedder: Embedder | TextVectors, cosine: float = 0.9) -> None:
+        self.vectors, self.cosine = TextVectors.by(embedder), cosine
 
     def reasons(self, pairs: Sequence[Pair]) -> list[Reason | None]:
         """Why each pair is rejected."""
         messages = [pair.positive for pair in pairs]
         result: list[Reason | None] = [None] * len(pairs)
-        found = near_vectors(vectors_of(messages, self.embedder), self.cosine)
+        found = near_vectors(self.vectors.of(messages), self.cosine)
         for row, pair in first_stays(found).items():
             like = f"cosine {pair.likeness:.2f} with {messages[pair.one][:80]!r}"
             result[row] = Reason("message means the same", like)
@@ -49,15 +80,15 @@ class StatedMeaning:
     """Rejects storylines of which a sentence means what the message says.
 
     Args:
-        embedder: any.
+        embedder: any, or the vectors that it made so far.
         cosine: of the message and the nearest sentence, from which the pair is rejected. By MiniLM the
             highest of 75 of the pairs in data/ is 0.42.
     """
 
     name = "stated_meaning"
 
-    def __init__(self, embedder: Embedder, cosine: float = 0.65) -> None:
-        self.embedder, self.cosine = embedder, cosine
+    def __init__(self, embedder: Embedder | TextVectors, cosine: float = 0.65) -> None:
+        self.vectors, self.cosine = TextVectors.by(embedder), cosine
 
     def reasons(self, pairs: Sequence[Pair]) -> list[Reason | None]:
         """Why each pair is rejected."""
@@ -69,8 +100,8 @@ class StatedMeaning:
     def _of_some(self, pairs: Sequence[Pair]) -> list[Reason | None]:
         sentences = [[one for one in _SENTENCE.split(pair.anchor) if one.strip()] for pair in pairs]
         texts = [sentence for some in sentences for sentence in some]
-        of_sentences = vectors_of(texts, self.embedder)
-        of_messages = vectors_of([pair.positive for pair in pairs], self.embedder)
+        of_sentences = self.vectors.once(texts)
+        of_messages = self.vectors.of([pair.positive for pair in pairs])
         result: list[Reason | None] = []
         begin = 0
         for row, some in enumerate(sentences):

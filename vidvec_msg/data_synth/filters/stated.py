@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from vidvec_msg.data_synth.filters.contract import Draft, Reason
+from vidvec_msg.data_synth.filters.profession import named_in, profession_of
 from vidvec_msg.data_synth.filters.words import FUNCTION_WORDS, stem, words_of
 
 _OF_ANYBODY = frozenset({"year", "years", "old", "aged"})  # of "a forty-year-old notary"
@@ -68,6 +69,8 @@ class PersonaLeak:
         share: of the persona's content words that may stand in message and storyline together.
         least: content words that must be shared for that.
         neighbours: whether two neighbouring content words of the persona ("tram conductor") are enough.
+        profession: whether what the persona is (the conductor) is enough, alone: one in either text, several
+            in the message.
 
     Raises:
         ValueError: an option out of its range.
@@ -75,12 +78,14 @@ class PersonaLeak:
 
     name = "persona"
 
-    def __init__(self, share: float = 0.4, least: int = 2, neighbours: bool = True) -> None:
+    def __init__(
+        self, share: float = 0.4, least: int = 2, neighbours: bool = True, profession: bool = True
+    ) -> None:
         if not 0 <= share <= 1 or least < 1:
             raise ValueError(
                 f"share is {share} and least {least}; share lies between 0 and 1, least is at least 1"
             )
-        self.share, self.least, self.neighbours = share, least, neighbours
+        self.share, self.least, self.neighbours, self.profession = share, least, neighbours, profession
 
     def reason(self, draft: Draft) -> Reason | None:
         """Why the pair is rejected."""
@@ -95,6 +100,10 @@ class PersonaLeak:
             )
         if self.neighbours and len(shared) >= 2 and (found := self._neighbours(draft)):
             return Reason("persona in the texts", f"its words {found!r}")
+        if self.profession and (noun := profession_of(draft.persona)):
+            place = named_in(noun, draft.message_words, draft.storyline_words)
+            if place:
+                return Reason("persona in the texts", f"its profession {noun!r} in the {place}")
         return None
 
     def _neighbours(self, draft: Draft) -> str:

@@ -92,5 +92,11 @@ def content_stems(words: Iterable[str], *, shortest: int = 3) -> list[str]:
     return list(dict.fromkeys(map(_STEMS.__getitem__, kept)))
 
 
+GENERIC_PEOPLE = frozenset(_LISTS["generic_people"].split())
+"""Words for people that name no profession: a mother, a student, a worker."""
+
+PERSONA_ENDS = frozenset(_LISTS["persona_ends"].split())
+"""Words after which a persona's first phrase is over: "a doctor turned poet"."""
+
 CONCRETE_STEMS = frozenset(stem(word) for word in _LISTS["concrete"].split())
 ABSTRACT_STEMS = frozenset(stem(word) for word in _LISTS["abstract"].split()) - CONCRETE_STEMS

@@ -122,6 +122,42 @@ class ChatEndpoint(Connection):
             Unfit: the request is refused, in the endpoint's words.
             RefusedRequest: key, model or address are wrong, or the quota is used up.
         """
+        answer = self._answer(content, options)
+        try:
+            words = answer["choices"][0]["message"]["content"]
+        except (KeyError, IndexError, TypeError):
+            raise Mishap(self.clean(f"an answer without a message: {answer}")) from None
+        return self.without_key(str(words or ""))  # answers are kept
+
+    def first_tokens(
+        self, content: Sequence[Mapping[str, Any]], *, options: Mapping[str, Any]
+    ) -> list[tuple[str, float]] | None:
+        """Sends one user turn and returns the answer's likeliest first tokens and their log-probabilities.
+
+        Args:
+            content: as of :meth:`ask`.
+            options: further fields of the request; ``logprobs`` and ``top_logprobs`` are asked for by them.
+
+        Returns:
+            the tokens; None if the answer has no logprobs.
+
+        Raises:
+            Busy, Mishap, Unfit, RefusedRequest: as :meth:`ask`.
+        """
+        answer = self._answer(content, options)
+        try:
+            choice = answer["choices"][0]
+        except (KeyError, IndexError, TypeError):
+            raise Mishap(self.clean(f"an answer without a choice: {answer}")) from None
+        try:
+            first = choice["logprobs"]["content"][0]
+            listed = first.get("top_logprobs") or [first]
+            return [(str(one["token"]), float(one["logprob"])) for one in listed]
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError):
+            return None
+
+    def _answer(self, content: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Any:
+        """The body of the answer to one user turn."""
         import openai
 
         body = {
@@ -130,14 +166,9 @@ class ChatEndpoint(Connection):
             **options,
         }
         try:
-            answer = self._client.post("/chat/completions", body=body, cast_to=object)
+            return self._client.post("/chat/completions", body=body, cast_to=object)
         except (openai.APIError, ValueError) as error:
             raise self.meaning(error) from None
-        try:
-            words = answer["choices"][0]["message"]["content"]
-        except (KeyError, IndexError, TypeError):
-            raise Mishap(self.clean(f"an answer without a message: {answer}")) from None
-        return self.without_key(str(words or ""))  # answers are kept
 
 
 def read_answer(answer: Any, count: int) -> Reply:

@@ -29,6 +29,7 @@ from vidvec_msg.retrieval.indexes.selection import (
     is_exhaustive,
     is_graph,
     search_among,
+    search_among_nearly_all,
     untransformed,
 )
 
@@ -41,6 +42,8 @@ the recall: with a tenth allowed, 8 of 128 lists found 0.89 and find 0.998; efSe
 COMPARED = 300
 """The same for graphs, of the number of allowed items times their share. A graph takes 0.13 ms / share and
 comparing 0.44 ms per 1,000 allowed items: below this, comparing is faster (measured on the same vectors)."""
+NEARLY_ALL = 0.9
+"""Share of allowed items from which a plain search for a few more takes the place of a selector."""
 _GPU_MOST = 2048  # neighbours that a GPU index can return
 _BLOCK_BYTES = 64 << 20  # vectors that an exact comparison holds at once
 
@@ -171,17 +174,22 @@ class Segment:
 
     def _found(self, queries: Vectors, k: int, allowed: Mask | None) -> tuple[Vectors, Positions]:
         """What FAISS finds for queries of its own dimension."""
-        if allowed is not None:
-            scores, positions = self._among(queries, k, allowed)
-        else:
-            searched = self.faiss_index if self._on_gpu is None or k > _GPU_MOST else self._on_gpu
+        searched = self.faiss_index if self._on_gpu is None or k > _GPU_MOST else self._on_gpu
+        if allowed is None:
             scores, positions = searched.search(queries, k)
+        else:
+            scores, positions = self._among(searched, queries, k, allowed)
         return np.where(positions >= 0, scores, np.float32(-np.inf)), positions  # FAISS fills with -FLT_MAX
 
-    def _among(self, queries: Vectors, k: int, allowed: Mask) -> tuple[Vectors, Positions]:
+    def _among(self, searched: Any, queries: Vectors, k: int, allowed: Mask) -> tuple[Vectors, Positions]:
         share = max(int(np.count_nonzero(allowed)), 1) / max(len(self), 1)
-        scores, positions = search_among(self.faiss_index, queries, k, allowed, harder=1 / share)
-        return scores, positions
+        if share >= NEARLY_ALL:
+            most = len(self) if searched is self.faiss_index else _GPU_MOST
+            found = search_among_nearly_all(searched, queries, k, allowed, most=most)
+            if found is not None:
+                return found
+        # a selector is the CPU's alone
+        return search_among(self.faiss_index, queries, k, allowed, harder=1 / share)
 
     def _compared(self, queries: Vectors, k: int, allowed: Mask) -> tuple[Vectors, Positions]:
         """Every allowed vector compared with every query, block by block; scores as a search gives them."""

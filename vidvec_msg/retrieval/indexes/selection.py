@@ -90,17 +90,54 @@ def _parameters(faiss_index: Any, bits: Any, harder: float) -> Any:
     return faiss.SearchParameters(sel=selector)
 
 
+def search_among_nearly_all(
+    faiss_index: Any, queries: Vectors, k: int, allowed: Mask, *, most: int
+) -> tuple[Vectors, Positions] | None:
+    """The k nearest of each query where all but a few positions are allowed: a plain search for a few more.
+
+    It needs no selector, so that the index may lie on a GPU, and spares the bitmap and a look into it for
+    every vector.
+
+    Args:
+        faiss_index: the index, also one on GPUs.
+        queries: (queries, dim) as the index takes them.
+        k: neighbours per query.
+        allowed: (ntotal,).
+        most: neighbours that may be asked for.
+
+    Returns:
+        as :func:`search_among`; None where the nearest of some query are the very ones that are left out, or
+        more would have to be asked for than may be.
+    """
+    left_out = len(allowed) - int(np.count_nonzero(allowed))
+    asked = min(k + min(left_out, k // 4 + 8), len(allowed))
+    if asked > most:
+        return None
+    scores, positions = faiss_index.search(queries, asked)  # (queries, asked), both
+    kept = (positions >= 0) & allowed[positions]  # -1 is no position: the first condition says so
+    return None if _is_short(kept, positions, k).any() else _of_kept(scores, positions, kept, k)
+
+
 def _asked_for_more(faiss_index: Any, queries: Vectors, k: int, allowed: Mask) -> tuple[Vectors, Positions]:
     count, enough = faiss_index.ntotal, min(k, int(allowed.sum()))
     asked = min(2 * k * count // max(enough and int(allowed.sum()), 1) + 16, count)
     while True:
         scores, positions = faiss_index.search(queries, asked)  # (queries, asked), both
         kept = (positions >= 0) & allowed[positions]  # -1 is no position: the first condition says so
-        short = (kept.sum(axis=1) < enough) & (positions[:, -1] >= 0)
-        if asked == count or not short.any():
-            break
+        if asked == count or not _is_short(kept, positions, enough).any():
+            return _of_kept(scores, positions, kept, k)
         asked = min(4 * asked, count)
-    order = np.argsort(~kept, axis=1, kind="stable")[:, :k]  # allowed ones first, in their order
+
+
+def _is_short(kept: Mask, positions: Positions, enough: int) -> Mask:
+    """(queries,): fewer than enough are kept, although there was more to be found."""
+    short: Mask = (kept.sum(axis=1) < enough) & (positions[:, -1] >= 0)
+    return short
+
+
+def _of_kept(scores: Vectors, positions: Positions, kept: Mask, k: int) -> tuple[Vectors, Positions]:
+    """The k best of those that are kept, in their order; -inf and -1 where there are fewer."""
+    order = np.argsort(~kept, axis=1, kind="stable")[:, :k]
     scores = np.where(kept, scores, np.float32(-np.inf))
     positions = np.where(kept, positions, -1)
     found = np.take_along_axis(scores, order, 1), np.take_along_axis(positions, order, 1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -11,17 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 from vidvec_msg.embedders.endpoint.client import ChatEndpoint, Unfit
+from vidvec_msg.embedders.endpoint.clip_parts import clip_parts
 from vidvec_msg.embedders.endpoint.retries import GaveUp, Retrying, Stopped
 from vidvec_msg.embedders.reading import ClipReader
 from vidvec_msg.errors import Failure, JobFailed, RefusedRequest
-from vidvec_msg.formats.items import Pixels
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.media.limits import shared_pool
 from vidvec_msg.retrieval.mcq.question import Answer, Question, wording
 from vidvec_msg.retrieval.mcq.reading import option_meant
 from vidvec_msg.runs import digest_of
-
-_QUALITY = 85  # JPEG
 
 
 class EndpointAnswerer:
@@ -148,30 +144,8 @@ class EndpointAnswerer:
         if stop.is_set():
             raise Stopped
         words = wording(question, with_clip=with_clip, transcript=self._transcript)
-        content = self._clip_parts(question) if with_clip else []
+        clip = replace(question.clip, id=question.id)
+        content = clip_parts(clip, self._clips) if with_clip else []
         content.append({"type": "text", "text": words})
         written = self._retrying.run(lambda: self._endpoint.ask(content, options=self._options), stop)
         return Answer(question.id, option_meant(written, question), raw=written)
-
-    def _clip_parts(self, question: Question) -> list[dict[str, Any]]:
-        """The clip as parts of a user turn."""
-        clip = question.clip
-        if clip.modality == "text":
-            return [{"type": "text", "text": clip.full_text}]
-        if clip.modality == "image":
-            return [_picture(self._clips.image_of(clip))]
-        if clip.modality != "video":
-            raise ValueError(f"an endpoint is shown frames and texts; the clip is {clip.modality}")
-        frames = self._clips.clip_of(replace(clip, id=question.id))
-        told = f"{len(frames.pixels)} frames of a clip of {frames.duration:.1f} seconds, in their order:"
-        return [{"type": "text", "text": told}, *(_picture(frame) for frame in frames.pixels)]
-
-
-def _picture(pixels: Pixels) -> dict[str, Any]:
-    """Pixels ``(height, width, 3)`` as a part of a user turn."""
-    from PIL import Image
-
-    stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, format="JPEG", quality=_QUALITY)
-    uri = "data:image/jpeg;base64," + base64.b64encode(stream.getvalue()).decode()
-    return {"type": "image_url", "image_url": {"url": uri}}

@@ -46,7 +46,11 @@ class Halves:
     def to_dict(self) -> dict[str, Any]:
         """For a manifest."""
         parts = {
-            name: {"queries": len(sides.queries), "documents": len(sides.corpus), **sides.identity()}
+            name: {
+                "queries": len(sides.queries),
+                "documents": len(sides.corpus),
+                "identity": sides.identity(),
+            }
             for name, sides in (("validation", self.validation), ("test", self.test))
         }
         return {"how": self.how, **parts}

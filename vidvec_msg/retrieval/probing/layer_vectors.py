@@ -113,9 +113,9 @@ class LayerVectors:
         half = "" if self.dtype == "float16" else f", --dtype float16 ({in_words(needed('float16'))})"
         items = sum(len(items) for items, _ in self._sides.values())
         raise RefusedRequest(
-            f"{items:,} items × {len(self.embedder.read_outs)} read-outs ({dim:,} numbers an item) need about "
-            f"{in_words(wanted)} in {self.folder}, and the disk has {in_words(free)} free; make room, give a "
-            f"--vectors folder with more of it{half}, or fewer --poolings"
+            f"{items:,} items × {len(self.embedder.read_outs)} read-outs ({dim:,} numbers an item) need "
+            f"about {in_words(wanted)} in {self.folder}, and the disk has {in_words(free)} free; make room, "
+            f"give a --vectors folder with more of it{half}, or fewer --poolings"
         )
 
     def make(self) -> None:

@@ -43,10 +43,10 @@ REPORT = "probe.json"
 FREE = ("out", "json", "batch_size", "vectors", "max_failures")  # options that do not reach the numbers
 HOW_TO_READ = (
     "Layer 0 is the embedding output and layer n the output of block n, raw or behind the model's final "
-    "norm; the final state is the last block's, normed. The curve is of the validation queries, which choose; the "
-    "test is told once, for the chosen read-out and for the final layer. An interval is a 95% bootstrap over "
-    "queries; p is of a paired randomisation test on the test queries. The two directions have different "
-    "candidates and are never averaged."
+    "norm; the final state is the last block's, normed. The curve is of the validation queries, which "
+    "choose; the test is told once, for the chosen read-out and for the final layer. An interval is a 95% "
+    "bootstrap over queries; p is of a paired randomisation test on the test queries. The two directions "
+    "have different candidates and are never averaged."
 )
 
 

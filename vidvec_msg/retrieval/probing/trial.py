@@ -105,7 +105,6 @@ class Outcome:
         return {
             "choose_by": f"{way}/{metric}",
             "compared": len(self.names),
-            "chosen": self.names[self.best],
             "validation": self.choice.to_dict(),
             "best_by_direction": {way: self.names[choice.best] for way, choice in self.choices.items()},
             "test": {
@@ -126,7 +125,7 @@ class Outcome:
                 "validation": self.choice.value,
                 "test": chosen.value,
                 "given_test": first.value,
-                "expected": self.choice.optimism,
+                "unseen": self.choice.unseen,
             },
         }
 
@@ -166,8 +165,8 @@ def compared(
             if direction.query_ids != asked[way]:
                 raise JobFailed(
                     f"{names[number]!r} has vectors of other items than {names[0]!r}, so that their values "
-                    "are not of the same queries; see failures.jsonl in the vectors' folders, and leave those "
-                    "items or this candidate out"
+                    "are not of the same queries; see failures.jsonl in the vectors' folders, and leave "
+                    "those items or this candidate out"
                 )
             deciding[way].append(direction.per_query[rule.metric])
             for metric in rule.metrics:
@@ -242,7 +241,8 @@ def _ends(values: Values, seed: int) -> tuple[Values, Values]:
 
 
 def _signed(choice: Choice, sign: float) -> Choice:
-    """A choice among negated values, in their own sign; its optimism stays "too good by so much"."""
+    """A choice among negated values, in their own sign."""
     if sign > 0:
         return choice
-    return replace(choice, value=-choice.value, low=-choice.high, high=-choice.low)
+    unseen = None if choice.unseen is None else -choice.unseen
+    return replace(choice, value=-choice.value, low=-choice.high, high=-choice.low, unseen=unseen)

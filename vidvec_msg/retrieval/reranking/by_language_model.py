@@ -17,7 +17,7 @@ from vidvec_msg.formats.items import Item, Modality, Pixels
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.media.limits import shared_pool
 from vidvec_msg.media.video import Frames
-from vidvec_msg.retrieval.reranking.contract import Group, Judged, Judgement, Unjudged
+from vidvec_msg.retrieval.reranking.contract import Group, Judged, judged_group
 from vidvec_msg.retrieval.reranking.wording import resolve_wording
 from vidvec_msg.retrieval.reranking.yes_no import Forms, YesNoTokens
 from vidvec_msg.runs import digest_of
@@ -170,20 +170,18 @@ class LanguageModelReranker:
             clip = self._content(group.clip)
             heard = sound()
         except ValueError as error:  # a broken medium fails every pair of the clip
-            return Judged((), tuple(Unjudged(group.clip.id, text.id, str(error)) for text in group.texts))
-        turns: dict[str, Turn] = {}
-        outcomes: dict[str, Outcome] = {}
+            return judged_group(group.clip.id, group.texts, [str(error)] * len(group.texts))
+        turns: list[Turn] = []
+        found: list[Outcome | None] = []
         for text in group.texts:
             try:
-                turns[text.id] = self._turn(group.clip, clip, heard, text)
+                turns.append(self._turn(group.clip, clip, heard, text))
+                found.append(None)
             except ValueError as error:
-                outcomes[text.id] = str(error)
-        outcomes |= dict(zip(turns, self._outcomes(list(turns.values())), strict=True))
-        found = [(text.id, outcomes[text.id]) for text in group.texts]
-        return Judged(
-            tuple(Judgement(group.clip.id, text, *one) for text, one in found if not isinstance(one, str)),
-            tuple(Unjudged(group.clip.id, text, one) for text, one in found if isinstance(one, str)),
-        )
+                found.append(str(error))
+        outcomes = iter(self._outcomes(turns) if turns else [])
+        every = [next(outcomes) if one is None else one for one in found]
+        return judged_group(group.clip.id, group.texts, every)
 
     def _content(self, clip: Item) -> Frames | Pixels | str | None:
         if clip.modality == "video":

@@ -57,6 +57,21 @@ class Judged:
     failures: tuple[Unjudged, ...] = ()
 
 
+def judged_group(clip: str, texts: Sequence[Item], found: Sequence[tuple[float, float] | str]) -> Judged:
+    """The outcome of a group.
+
+    Args:
+        clip: id.
+        texts: of the group.
+        found: for each of them the logarithms of yes and no, or the reason why there are none.
+    """
+    both = list(zip(texts, found, strict=True))
+    return Judged(
+        tuple(Judgement(clip, text.id, *one) for text, one in both if not isinstance(one, str)),
+        tuple(Unjudged(clip, text.id, one) for text, one in both if isinstance(one, str)),
+    )
+
+
 @runtime_checkable
 class Reranker(Protocol):
     """Anything with this shape can rerank."""

@@ -48,9 +48,9 @@ class Link:
 def read_links(path: Path, problems: Problems) -> list[Link]:
     """Reads a list; what is wrong with it is noted.
 
-    Columns: ``video`` (or ``url``, ``link``: an address, or a path relative to the table), and may be ``clip_id``,
-    ``title``, ``description``, ``transcript``, ``duration`` (seconds, 1:03 or PT1M3S), ``channel``, and
-    ``message_id``, which makes the row a candidate of that message alone.
+    Columns: ``video`` (or ``url``, ``link``: an address, or a path relative to the table), and, where there
+    are any, ``clip_id``, ``title``, ``description``, ``transcript``, ``duration`` (seconds, 1:03 or PT1M3S),
+    ``channel``, and ``message_id``, which makes the row a candidate of that message alone.
     """
     inside = Problems(f"links {path}")
     links: list[Link] = []

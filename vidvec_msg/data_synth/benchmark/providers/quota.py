@@ -56,9 +56,9 @@ class Quota:
         today = self.day or datetime.now(_pacific()).date().isoformat()
         if self.limit and self.spent[today] + units > self.limit:
             raise Exhausted(
-                f"today's quota of {self.limit:,} units is used up ({self.spent[today]:,} spent, {call} costs "
-                f"{units}). What was found is kept; the same command goes on after midnight Pacific time, or "
-                "now with a larger --quota, if YouTube grants you more."
+                f"today's quota of {self.limit:,} units is used up ({self.spent[today]:,} spent, {call} "
+                f"costs {units}). What was found is kept; the same command goes on after midnight Pacific "
+                "time, or now with a larger --quota, if YouTube grants you more."
             )
         self.spent[today] += units
         row = {

@@ -143,7 +143,5 @@ def _clip(video_id: str, item: Mapping[str, Any] | None, max_seconds: float) -> 
         for name, key in (("channel", "channelTitle"), ("published", "publishedAt"))
         if snippet.get(key)
     }
-    return Clip(
-        video_id, address, str(snippet.get("title", "")), str(snippet.get("description", "")), duration, about,
-        reason,
-    )  # fmt: skip
+    title, description = (str(snippet.get(name, "")) for name in ("title", "description"))
+    return Clip(video_id, address, title, description, duration, about, reason)

@@ -79,9 +79,9 @@ class YouTubeClient:
             raise RefusedRequest(f"youtube_url is {self.base_url!r}; it must be an http(s) address")
         if not self._key:
             raise RefusedRequest(
-                f"provider youtube needs a key and the environment variable {self.key_env} holds none: make one "
-                "for the YouTube Data API v3 in the Google Cloud console. A key is never an option: options are "
-                "written into files."
+                f"provider youtube needs a key and the environment variable {self.key_env} holds none: make "
+                "one for the YouTube Data API v3 in the Google Cloud console. A key is never an option: "
+                "options are written into files."
             )
         if not self._key.isascii() or not self._key.isprintable() or " " in self._key:
             raise RefusedRequest(f"the environment variable {self.key_env} holds characters that no key has")
@@ -171,11 +171,11 @@ class YouTubeClient:
         words = self._clean(words or str(error.reason))
         if any(one in _USED_UP for one in reasons):
             return Exhausted(
-                f"{self.host} says that the key's quota of today is used up: {words}. What was found is kept; "
-                "the same command goes on after midnight Pacific time."
+                f"{self.host} says that the key's quota of today is used up: {words}. What was found is "
+                "kept; the same command goes on after midnight Pacific time."
             )
         if error.code == 429 or any(one in _TOO_FAST for one in reasons):
-            return Busy(words, retry_after(error.headers))
+            return Busy(words, retry_after(dict(error.headers.items())))
         if error.code >= 500 or error.code in (408, 425):
             return Mishap(f"HTTP {error.code}: {words}")
         if error.code in (400, 401, 403) and ("key" in words.casefold() or error.code != 400):

@@ -1,0 +1,171 @@
+"""A loopback server with the JSON of the YouTube Data API v3: search.list with pages, and videos.list."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+
+@dataclass(frozen=True)
+class Video:
+    """A video of the fake service.
+
+    Args:
+        title: whose words a query has to share.
+        duration: as the service writes it.
+        live: "none", "live" or "upcoming".
+        gone: found by a search, unknown to videos.list.
+    """
+
+    title: str
+    description: str = ""
+    duration: str = "PT45S"
+    live: str = "none"
+    gone: bool = False
+
+
+def error(status: int, reason: str, message: str = "") -> tuple[int, Any]:
+    """An error in the service's own form."""
+    words = message or f"it says {reason}"
+    return status, {
+        "error": {
+            "code": status,
+            "message": words,
+            "errors": [{"message": words, "domain": "youtube.quota", "reason": reason}],
+        }
+    }
+
+
+class YouTubeServer(ThreadingHTTPServer):
+    """Change the attributes while it runs.
+
+    Args:
+        videos: id → video.
+        page: results a page.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, videos: dict[str, Video], page: int = 50) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.videos, self.page = videos, page
+        self.calls: list[tuple[str, dict[str, str]]] = []
+        self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
+        self.scripted: list[
+            Any
+        ] = []  # (status, body[, headers]), "cut", "torn" or "slow": go before all else
+        self.delay = 0.0
+        self.lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/youtube/v3"
+
+    def searched(self) -> list[str]:
+        """The queries of search.list, a page each."""
+        return [parameters["q"] for call, parameters in self.calls if call == "search"]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: YouTubeServer
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        server, parts = self.server, urlsplit(self.path)
+        parameters = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        call = parts.path.rpartition("/")[2]
+        with server.lock:
+            server.calls.append((call, parameters))
+            server.headers.append({name.lower(): value for name, value in self.headers.items()})
+            server.paths.append(self.path)
+            scripted = server.scripted.pop(0) if server.scripted else None
+        time.sleep(server.delay)
+        if scripted == "cut":
+            self.close_connection = True
+            return
+        if scripted == "torn":
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b'{"items": [')
+            return
+        if scripted is not None:
+            self._send(*scripted)
+        else:
+            self._send(200, _found(server, parameters) if call == "search" else _known(server, parameters))
+
+    def _send(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+
+def _found(server: YouTubeServer, parameters: dict[str, str]) -> dict[str, Any]:
+    """Videos by shared words with the query, as many a page as there are; the best first."""
+    asked = set(parameters["q"].casefold().split())
+    scores = {name: len(asked & set(one.title.casefold().split())) for name, one in server.videos.items()}
+    names = sorted((name for name, score in scores.items() if score), key=lambda name: -scores[name])
+    first = int(parameters.get("pageToken", "P0")[1:])
+    size = min(server.page, int(parameters["maxResults"]))
+    items: list[dict[str, Any]] = [
+        {"kind": "youtube#searchResult", "id": {"kind": "youtube#video", "videoId": name}}
+        for name in names[first : first + size]
+    ]
+    rest = {"nextPageToken": f"P{first + size}"} if first + size < len(names) else {}
+    return {
+        "kind": "youtube#searchListResponse",
+        **rest,
+        "pageInfo": {"totalResults": len(names), "resultsPerPage": size},
+        "items": items,
+    }
+
+
+def _known(server: YouTubeServer, parameters: dict[str, str]) -> dict[str, Any]:
+    names = parameters["id"].split(",")
+    assert len(names) <= 50, "the service takes 50 ids a call"
+    items = [_item(name, server.videos[name]) for name in reversed(names) if not server.videos[name].gone]
+    return {"kind": "youtube#videoListResponse", "items": items}
+
+
+def _item(name: str, video: Video) -> dict[str, Any]:
+    return {
+        "kind": "youtube#video",
+        "id": name,
+        "snippet": {
+            "title": video.title,
+            "description": video.description,
+            "channelTitle": "A channel",
+            "publishedAt": "2024-05-01T12:00:00Z",
+            "liveBroadcastContent": video.live,
+        },
+        "contentDetails": {"duration": video.duration},
+    }
+
+
+@contextmanager
+def youtube_server(videos: dict[str, Video], page: int = 50) -> Iterator[YouTubeServer]:
+    """A running server; gone at the end of the block."""
+    server = YouTubeServer(videos, page)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,131 @@
+"""Judgements, kept clip by clip as they come: whatever ends a job, it goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vidvec_msg.formats.items import Item, item_digest
+from vidvec_msg.retrieval.progress import progress
+from vidvec_msg.retrieval.reranking.contract import Group, Judgement, Reranker, Unjudged
+from vidvec_msg.runs import digest_of
+
+log = logging.getLogger(__name__)
+
+JUDGEMENTS = "judgements.jsonl"
+
+Pair = tuple[str, str]
+"""Ids of a clip and of a text."""
+
+
+class Judgements:
+    """The judgements of a job on disk, a line per clip, appended and never rewritten.
+
+    A judgement is found by its content: reranker, clip and text. Failures are not kept, so that they are
+    tried again.
+
+    Args:
+        path: the file. A torn last line (of a killed process) is taken away, so that a resumed job ends
+            in the bytes of an undisturbed one; lines that are no judgements are passed over.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._kept: dict[str, tuple[float, float]] = {}
+        if not path.is_file():
+            return
+        content = path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
+            os.truncate(path, len(whole))
+        for line in whole.splitlines():
+            self._kept.update(_read(line))
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: str) -> tuple[float, float] | None:
+        """Logarithms of the probabilities of yes and no, if they are there."""
+        return self._kept.get(key)
+
+    def add(self, clip: str, rows: Sequence[tuple[str, Judgement]], *, reranker: str) -> None:
+        """Keeps the judgements of a clip, each with its key; they are on disk when this returns."""
+        judged = [[one.text, key, one.yes, one.no] for key, one in rows]
+        line = json.dumps({"reranker": reranker, "clip": clip, "judged": judged}, ensure_ascii=False)
+        with self.path.open("a", encoding="utf-8") as stream:
+            stream.write(line + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        self._kept.update({key: (one.yes, one.no) for key, one in rows})
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """All pairs of a job.
+
+    Args:
+        judged: pair → its judgement.
+        failures: pairs without one.
+        asked: pairs that the reranker judged now; the others were kept.
+    """
+
+    judged: dict[Pair, Judgement]
+    failures: tuple[Unjudged, ...]
+    asked: int
+
+
+def judge_all(reranker: Reranker, groups: Sequence[Group], kept: Judgements) -> Outcome:
+    """Judges what is not kept yet, and keeps it.
+
+    Args:
+        reranker: that judges.
+        groups: each pair once.
+        kept: earlier judgements; the new ones are added.
+    """
+    keys = {
+        (group.clip.id, text.id): key for group in groups for text, key in _keys(reranker.fingerprint, group)
+    }
+    open_ = [group for group in (_missing(group, keys, kept) for group in groups) if group.texts]
+    asked = sum(len(group.texts) for group in open_)
+    failures: list[Unjudged] = []
+    done = 0
+    with progress("rerank", asked, done=0, log=log) as tell:
+        for group, outcome in zip(open_, reranker.judge(open_), strict=True):
+            if outcome.judgements:
+                rows = [(keys[one.clip, one.text], one) for one in outcome.judgements]
+                kept.add(group.clip.id, rows, reranker=reranker.fingerprint)
+            failures += outcome.failures
+            done += len(group.texts)
+            tell(done, len(failures))
+    judged = {}
+    for pair, key in keys.items():
+        found = kept.get(key)
+        if found is not None:
+            judged[pair] = Judgement(*pair, *found)
+    return Outcome(judged, tuple(failures), asked)
+
+
+def _keys(fingerprint: str, group: Group) -> Iterator[tuple[Item, str]]:
+    try:
+        clip = item_digest(group.clip)
+    except OSError:  # missing: it fails where it is decoded, and nothing is kept of it
+        clip = f"missing {group.clip.id}"
+    for text in group.texts:
+        yield text, digest_of([fingerprint, clip, text.full_text])
+
+
+def _missing(group: Group, keys: dict[Pair, str], kept: Judgements) -> Group:
+    texts = tuple(text for text in group.texts if kept.get(keys[group.clip.id, text.id]) is None)
+    return replace(group, texts=texts)
+
+
+def _read(line: bytes) -> Iterable[tuple[str, tuple[float, float]]]:
+    try:
+        rows = json.loads(line)["judged"]
+        return [(str(key), (float(yes), float(no))) for _, key, yes, no in rows]
+    except (ValueError, KeyError, TypeError):
+        return []
