@@ -136,7 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--count", type=int, default=32, help="storylines")
+    parser.add_argument("--count", type=int, default=24, help="storylines")
     parser.add_argument("--repeats", type=int, default=3, help="measurements; the best counts")
     parser.add_argument("--quick", action="store_true", help="few texts, once")
     given = parser.parse_args()

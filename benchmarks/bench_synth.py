@@ -3,6 +3,7 @@
     python benchmarks/bench_synth.py                          # about two minutes on two cores
     python benchmarks/bench_synth.py --requests 2000 --pairs 7000
     python benchmarks/bench_synth.py --whole 7000 70000       # the verb from end to end, and nothing else
+    python benchmarks/bench_synth.py --whole 70000 --asked 2000  # … going on after 68,000 answers
 
 Requests go to a server on loopback (a process of its own) that answers each after 200 ms. The peer is
 arithmetic: 64 requests in flight at 200 ms each are 320 a second, whoever sends them. The client is loaded
@@ -32,12 +33,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from vidvec_msg.data_synth.asking import Online
-from vidvec_msg.data_synth.chat import Sampling
+from vidvec_msg.data_synth.chat import Reply, Sampling
 from vidvec_msg.data_synth.filters.chain import apply_filters, build_filters
 from vidvec_msg.data_synth.llm import ChatEndpoint
 from vidvec_msg.data_synth.patience import PatientRequests
+from vidvec_msg.data_synth.personas import sample_personas
 from vidvec_msg.data_synth.questions import Kind
 from vidvec_msg.data_synth.replies import ReplyStore
+from vidvec_msg.data_synth.request import begin, settings_of
 from vidvec_msg.data_synth.synthesis import Synthesis, read_pair
 from vidvec_msg.data_synth.template import load_template
 from vidvec_msg.data_synth.verb import synth
@@ -50,7 +53,7 @@ IN_FLIGHT = 64
 CPU_BAR = 2e-3  # seconds per request
 SHARE_BAR = 0.95  # of what the latency allows
 FILTER_BAR = 5_000  # pairs a second
-WHOLE_BAR, WHOLE_BAR_PER_PAIR = 250, 0.012  # MB: of the libraries, and of the texts, sets and keys of a pair
+WHOLE_BAR, WHOLE_BAR_PER_PAIR = 400, 0.008  # MB: of the libraries, and of the texts, sets and keys of a pair
 
 
 def answered(message: str, storyline: str) -> bytes:
@@ -179,11 +182,11 @@ def _varied(pair: Pair, number: int, words: Sequence[str]) -> Pair:
     return Pair(other(pair.anchor), other(pair.positive), id=str(number), provenance=pair.provenance)
 
 
-def endless_pairs() -> Iterator[Pair]:
-    """Pairs of the project's words, none like another."""
+def endless_pairs(first: int = 0) -> Iterator[Pair]:
+    """Pairs of the project's words, none like another, from a number on."""
     ours = read_pairs(DATA / "pairs.jsonl")
     words = [word for pair in ours for word in pair.anchor.split()]
-    return (_varied(ours[n % len(ours)], n, words) for n in itertools.count())
+    return (_varied(ours[n % len(ours)], n, words) for n in itertools.count(first))
 
 
 def varied_pairs(count: int) -> list[Pair]:
@@ -191,26 +194,45 @@ def varied_pairs(count: int) -> list[Pair]:
     return list(itertools.islice(endless_pairs(), count))
 
 
-def run_whole(count: int, url: str, folder: str, pipe: Connection) -> None:
-    """The verb, and what its process needed."""
-    personas = Path(folder) / "personas.txt"
+def write_personas(path: Path, count: int) -> None:
+    """Personas of nine words, hardly two of them near each other."""
     dice, words = random.Random(0), [pair.positive.split()[-1] for pair in read_pairs(DATA / "pairs.jsonl")]
-    personas.write_text(
-        "".join(f"a {' '.join(dice.choices(words, k=9))}\n" for _ in range(count + count // 50))
-    )
+    rows = (f"a {' '.join(dice.choices(words, k=9))}\n" for _ in range(count + count // 50))
+    path.write_text("".join(rows))
+
+
+def answer_ahead(personas: Path, out: Path, count: int, answered: int) -> None:
+    """Leaves a run of the verb as a kill after so many answers would: its settings and its replies."""
+    template = load_template("pair_v1", fields=("persona",), answers=("message", "storyline"))
+    sampling = Sampling(seed=0)
+    begin(out, settings_of("m", template, sampling, 0))
+    synthesis = Synthesis(sample_personas(personas, count, seed=0).personas, count, template, 0)
+    kind = Kind("m", sampling, read_pair)
+    with ReplyStore(out / "replies", "pairs") as store:
+        for question, pair in itertools.islice(
+            zip(synthesis, endless_pairs(1_000_000), strict=False), answered
+        ):
+            text = json.dumps({"message": pair.positive, "storyline": pair.anchor})
+            reply = Reply(text, 300, 150, "stop", model="m")
+            store.keep(
+                {**kind.record(question, reply, batch=False), "fields": dict(read_pair(reply)), "attempt": 0}
+            )
+
+
+def run_whole(personas: Path, out: Path, url: str, count: int, pipe: Connection) -> None:
+    """The verb, and what its process needed."""
     os.environ["OPENAI_API_KEY"] = ""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began, cpu = time.perf_counter(), time.process_time()
-    with Path(folder, "told.txt").open("w") as told, contextlib.redirect_stdout(told):
-        out = synth(personas, "m", Path(folder) / "D", endpoint=url, count=count, concurrency=IN_FLIGHT)
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        synth(personas, "m", out, endpoint=url, count=count, concurrency=IN_FLIGHT)
     summary = json.loads((out / "summary.json").read_text())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    pipe.send(
-        (peak / 1024, before / 1024, time.perf_counter() - began, time.process_time() - cpu, summary["pairs"])
-    )
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    pipe.send((peak / 1024, before / 1024, seconds, cpu, summary["pairs"]))
 
 
-def measure_whole(counts: Sequence[int]) -> None:
+def measure_whole(counts: Sequence[int], asked: int | None) -> None:
     """Peak memory of the verb from personas to the card."""
     context = multiprocessing.get_context("spawn")
     mine, its = context.Pipe()
@@ -219,8 +241,13 @@ def measure_whole(counts: Sequence[int]) -> None:
     url = f"http://127.0.0.1:{mine.recv()}/v1"
     try:
         for count in counts:
+            sent = count if asked is None else min(asked, count)
             with tempfile.TemporaryDirectory() as folder:
-                run = context.Process(target=run_whole, args=(count, url, folder, its))
+                personas, out = Path(folder) / "personas.txt", Path(folder) / "D"
+                write_personas(personas, count)
+                if sent < count:
+                    answer_ahead(personas, out, count, count - sent)
+                run = context.Process(target=run_whole, args=(personas, out, url, count, its))
                 run.start()
                 while run.is_alive() and not mine.poll(1):
                     pass
@@ -230,8 +257,8 @@ def measure_whole(counts: Sequence[int]) -> None:
                 run.join()
             bar = WHOLE_BAR + WHOLE_BAR_PER_PAIR * count
             note = (
-                f"{count:,} requests, {kept:,} pairs stay; {before:.0f} MB before it began, {seconds:.0f} s, "
-                f"{cpu:.0f} s of CPU; ratio: bar of {bar:.0f} MB over it"
+                f"{count:,} requests, {sent:,} of them sent; {kept:,} pairs stay; {before:.0f} MB before it "
+                f"began, {seconds:.0f} s, {cpu:.0f} s of CPU; ratio: bar of {bar:.0f} MB over it"
             )
             tell("synth from end to end, peak memory", peak, None, bar / peak, 1.0, "MB", note)
     finally:
@@ -256,9 +283,12 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument(
         "--whole", type=int, nargs="+", metavar="COUNT", help="runs of the whole verb instead"
     )
+    parser.add_argument(
+        "--asked", type=int, help="requests of each that are sent; the others are answered before"
+    )
     options = parser.parse_args(words)
     if options.whole:
-        measure_whole(options.whole)
+        measure_whole(options.whole, options.asked)
         return 0
     measure_requests(options.requests)
     measure_filters(options.pairs)

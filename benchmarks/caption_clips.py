@@ -2,9 +2,10 @@
 
     python benchmarks/caption_clips.py data/storylines52 runs/evaluation/caption_clips
 
-Some storylines of every message (two, drawn by a seed) become clips of four captions, one second each, white
-on dark, 640 × 360, H.264. The copy of the collection has the same ids, messages and judgements; its rows hold
-no text, so that whatever finds them has read the pixels. `--texts` writes the same rows as texts, to compare.
+Some storylines of every message (one, drawn by a seed) become clips that show their words, white on dark, 640
+× 480, H.264, all at once or in several captions. The copy of the collection has the same ids, messages and
+judgements; its rows hold no text, so that whatever finds them has read the pixels. `--texts` writes the same
+rows as texts, to compare. On a slow core reading a frame takes RapidOCR about five seconds.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from vidvec_msg.tinyworld.collections import write_mp4
 
-CAPTIONS = 4  # a clip
-SIZE = (640, 360)
-MARGIN, LINE, LETTERS = 25, 32, 22  # pixels
+SIZE = (640, 480)
+MARGIN, LINE, LETTERS = 25, 28, 20  # pixels
+SECONDS = 2  # of a caption, at a frame per second
 PAPER, INK = (24, 30, 44), (245, 245, 240)
 
 
@@ -40,11 +41,12 @@ def chosen(qrels: Sequence[str], count: int, seed: int) -> list[str]:
     return [line for line in qrels[1:] if line.split("\t")[1] in kept]
 
 
-def frames(text: str) -> np.ndarray:
-    """A text as captions, ``(frames, height, width, 3)`` uint8."""
+def frames(text: str, captions: int) -> np.ndarray:
+    """A text as so many captions, ``(frames, height, width, 3)`` uint8."""
     words = text.split()
-    size = -(-len(words) // CAPTIONS)
-    return np.stack([caption(words[start : start + size]) for start in range(0, len(words), size)])
+    size = -(-len(words) // captions)
+    shown = [caption(words[start : start + size]) for start in range(0, len(words), size)]
+    return np.repeat(np.stack(shown), SECONDS, axis=0)
 
 
 def caption(words: Sequence[str]) -> np.ndarray:
@@ -65,7 +67,7 @@ def caption(words: Sequence[str]) -> np.ndarray:
     return np.asarray(picture)
 
 
-def write(source: Path, out: Path, count: int, seed: int, *, texts: bool) -> int:
+def write(source: Path, out: Path, *, count: int, captions: int, seed: int, texts: bool) -> int:
     """The collection; returns how many clips it has."""
     qrels = (source / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()
     kept = chosen(qrels, count, seed)
@@ -77,7 +79,7 @@ def write(source: Path, out: Path, count: int, seed: int, *, texts: bool) -> int
         row = json.loads(line)
         if row["_id"] in wanted and not texts:
             row["video"] = f"clips/{row['_id']}.mp4"
-            write_mp4(out / row["video"], frames(row.pop("text")), fps=1)
+            write_mp4(out / row["video"], frames(row.pop("text"), captions), fps=1)
         rows += [row] if row["_id"] in wanted else []
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     (out / "corpus.jsonl").write_text(lines, encoding="utf-8")
@@ -93,11 +95,16 @@ def main() -> None:
     )
     parser.add_argument("source", type=Path, help="a collection of texts with the split test")
     parser.add_argument("out", type=Path, help="the collection to make")
-    parser.add_argument("--count", type=int, default=2, help="documents a query")
+    parser.add_argument("--count", type=int, default=1, help="documents a query")
+    parser.add_argument("--captions", type=int, default=1, help="a clip; its words are spread over them")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--texts", action="store_true", help="the same rows as texts")
     given = parser.parse_args()
-    print(write(given.source, given.out, given.count, given.seed, texts=given.texts))
+    made = write(
+        given.source, given.out,
+        count=given.count, captions=given.captions, seed=given.seed, texts=given.texts,
+    )  # fmt: skip
+    print(f"{made} clips in {given.out}")
 
 
 if __name__ == "__main__":

@@ -83,6 +83,7 @@ VERBS: Mapping[str, Verb] = {
     "evaluate": Verb("vidvec_msg.retrieval.evaluate:evaluate", "measure an embedder in both directions"),
     "compare": Verb("vidvec_msg.retrieval.compare:compare", "evaluations side by side, with paired tests"),
     "fuse": Verb("vidvec_msg.retrieval.fuse:fuse", "evaluations of several embedders → one, lists joined"),
+    "rerank": Verb("vidvec_msg.retrieval.rerank:rerank", "the top of a run, judged pair by pair"),
     "leaderboard": Verb(
         "vidvec_msg.retrieval.leaderboard:leaderboard", "many evaluations → one table a benchmark"
     ),

@@ -24,7 +24,7 @@ TROUBLES = (*WIRE, *UNUSABLE, *ODD)
 _SEEN = (
     "red blue green tall small open empty wet bright round table chair door window lamp bottle cup "
     "plate basket rope ladder bench wheel boat train bridge gate fence tree dog horse pigeon boy "
-    "girl woman man teacher driver waiter hat coat glove scarf shoe drum piano kettle bucket broom "
+    "girl woman man baby sister uncle hat coat glove scarf shoe drum piano kettle bucket broom "
     "letter photograph candle mirror clock"
 ).split()
 _MEANT = (

@@ -23,14 +23,21 @@ VERBS = [path for path in CONFIGS if path.name != "prices.yaml"]
 
 @pytest.mark.parametrize("path", VERBS, ids=lambda path: path.name)
 def test_a_config_is_the_command_line_of_a_verb(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import vidvec_msg.data_synth.filter_verb
-    import vidvec_msg.data_synth.verb
+    from vidvec_msg.data_synth.benchmark.verb import build_benchmark
+    from vidvec_msg.data_synth.filter_verb import filter_pairs
+    from vidvec_msg.data_synth.verb import synth
 
-    synth = "model" in yaml.safe_load(path.read_text(encoding="utf-8"))
-    verb = vidvec_msg.data_synth.verb.synth if synth else vidvec_msg.data_synth.filter_verb.filter_pairs
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    verb, source = (
+        (build_benchmark, "messages")
+        if "provider" in content
+        else (synth, "personas")
+        if "model" in content
+        else (filter_pairs, "pairs")
+    )
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    words = ["--config", str(path), "--out", "/nowhere/o"]
-    words += ["--personas", "/nowhere/p.jsonl"] if synth else ["--pairs", "/nowhere/p.jsonl"]
+    monkeypatch.setenv("YOUTUBE_API_KEY", "k")
+    words = ["--config", str(path), "--out", "/nowhere/o", f"--{source}", "/nowhere/p.jsonl"]
     with pytest.raises(
         RefusedRequest, match="no such file"
     ) as refusal:  # of the missing file, and of nothing else

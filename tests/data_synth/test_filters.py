@@ -7,10 +7,11 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
+from data_synth.letter_embedders import Counting, Letters
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,9 +35,7 @@ from vidvec_msg.data_synth.filters.phrases import Phrases
 from vidvec_msg.data_synth.filters.stated import PersonaLeak, Stated
 from vidvec_msg.data_synth.filters.words import content_stems, stem, words_of
 from vidvec_msg.data_synth.near_sets import near_sets
-from vidvec_msg.embedders.contract import EmbedderCard, Role
-from vidvec_msg.errors import Failure, ItemError, Problems, RefusedRequest
-from vidvec_msg.formats.items import Item
+from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.formats.pairs import Pair, read_pairs
 
 ROOT = Path(__file__).parents[2]
@@ -358,24 +357,6 @@ def test_storylines_that_repeat() -> None:
     assert codes(StorylineDuplicates(1.0), pairs) == [None, "storyline repeated", None, None]
 
 
-class Letters:
-    """A text's vector counts its first letters: a reader computes cosines in the head."""
-
-    card = EmbedderCard(name="letters", dim=26, weights="v1")
-
-    def encode(self, items: Sequence[Item], *, role: Role) -> np.ndarray:
-        bad = [
-            Failure(item.id, "no letter") for item in items if not any(c.isalpha() for c in item.text or "")
-        ]
-        if bad:
-            raise ItemError(bad)
-        rows = np.zeros((len(items), 26), np.float32)
-        for row, item in enumerate(items):
-            for word in words_of(item.text or ""):
-                rows[row, ord(word[0]) - 97] += 1
-        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-
 def test_filters_by_meaning() -> None:
     pairs = [
         pair("ant bee", "Ants go by. An ant; bees."),
@@ -446,16 +427,6 @@ def test_no_near_pair_is_missed_among_sets_of_the_same_words(everywhere: int) ->
     assert {(pair.one, pair.other) for pair in found if pair.other >= len(sets) - 100} == expected
 
 
-class Counting(Letters):
-    """Notes every text that it is asked for, whichever instance is."""
-
-    asked: ClassVar[list[str]] = []
-
-    def encode(self, items: Sequence[Item], *, role: Role) -> np.ndarray:
-        self.asked.extend(item.text or "" for item in items)
-        return super().encode(items, role=role)
-
-
 def test_each_message_is_embedded_once_in_a_whole_run(tmp_path: Path) -> None:
     """By two filters, by the groups and by the measures of variety."""
     Counting.asked.clear()
@@ -463,7 +434,7 @@ def test_each_message_is_embedded_once_in_a_whole_run(tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     options = {"message_meanings": {"cosine": 1.01}, "stated_meaning": {"cosine": 1.01}}
-    spec = "data_synth.test_filters:Counting"
+    spec = "data_synth.letter_embedders:Counting"
     filter_pairs(str(path), tmp_path / "out", embedder=spec, filters=options)
     times = Counter(Counting.asked)
     assert {times[one.positive] for one in OURS[:40]} == {1}

@@ -17,6 +17,8 @@ from vidvec_msg.embedders.saved import save_reading
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.media.frames import FramePolicy
 
+pytestmark = pytest.mark.filterwarnings("ignore::vidvec_msg.embedders.check.CollapsedSpaceWarning")
+
 POOLINGS = ("last", "mean", "visual")
 
 

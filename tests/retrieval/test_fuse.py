@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import pytrec_eval
-import yaml
 from fakes import KEYWORDS
 from retrieval.test_compare import evaluated
 
@@ -79,7 +78,10 @@ def test_the_folder_is_an_evaluation(
     assert set(table["group:topic"].to_pylist()) == {"t0", "t1"}
     page = (out / "report.html").read_text()
     assert "dimensions" not in page
-    assert yaml.safe_load((out / "config.yaml").read_text())["method"] == "rrf"
+    again = ["fuse", "--config", str(out / "config.yaml"), "--out", str(tmp_path / "same")]
+    assert main(again) == 0
+    same = read_report(tmp_path / "same")
+    assert (same["forward"], same["model"]) == (report["forward"], report["model"])
     fuse([out, runs[0]], tmp_path / "again", pictures=False)  # a fused run is a run
 
 
@@ -207,8 +209,6 @@ def test_refusals(
     copies = [evaluated(copy, tmp_path / f"c{n}", noise) for n, noise in enumerate((0.6, 0.8))]
     told = refusal([*summed, *map(str, copies)], capsys, out)
     assert "32 queries hold what queries of the test hold: 'q01' is 'q01' of the test" in told
-    taken = tmp_path / "taken"
-    taken.mkdir()
-    (taken / "file").touch()
     with pytest.raises(RefusedRequest, match="already holds files"):
-        fuse(runs, taken)
+        fuse(runs, dev[0])
+    assert read_report(dev[0])["model"]["name"] == "noise 0.6"

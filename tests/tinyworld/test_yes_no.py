@@ -10,11 +10,22 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import PreTrainedTokenizerFast, VideoLlama3ForConditionalGeneration
+from transformers import (
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    PreTrainedTokenizerFast,
+    VideoLlama3ForConditionalGeneration,
+)
 
+from vidvec_msg.embedders.adapter import put_adapter_on
 from vidvec_msg.errors import RefusedRequest
-from vidvec_msg.tinyworld import build_yes_no, yes_no_dir
-from vidvec_msg.tinyworld.clips import draw_model_frames
+from vidvec_msg.formats.items import Item
+from vidvec_msg.retrieval.reranking.contract import Group
+from vidvec_msg.retrieval.reranking.load import load_reranker
+from vidvec_msg.retrieval.reranking.wording import WORDINGS as PUBLISHED
+from vidvec_msg.tinyworld import build_yes_no, weights_dir, yes_no_dir
+from vidvec_msg.tinyworld.clips import FPS, draw_clip, draw_model_frames
+from vidvec_msg.tinyworld.collections import split_cast
 from vidvec_msg.tinyworld.lessons import tokenizer_texts
 from vidvec_msg.tinyworld.matching import sentence
 from vidvec_msg.tinyworld.model import ModelSize, build_model, train_tokenizer
@@ -22,13 +33,14 @@ from vidvec_msg.tinyworld.pretrain import Packer, read_states
 from vidvec_msg.tinyworld.scenes import Cast
 from vidvec_msg.tinyworld.stories import STORIES
 from vidvec_msg.tinyworld.yes_no import NO, WORDINGS, YES, answer_loss, ask, see
-from vidvec_msg.tinyworld.yes_no_scores import KINDS, log_odds, missed_gates
+from vidvec_msg.tinyworld.yes_no_scores import KINDS, log_odds, matching_scores, missed_gates
 
 SMALL = ModelSize(
     width=48, layers=2, heads=4, kv_heads=2, feed_forward=64,
     vision_width=32, vision_layers=2, vision_heads=2, vision_feed_forward=64, vocabulary=1400,
 )  # fmt: skip
 CAST = Cast("red", "circle", "blue", "square")
+Model = tuple[VideoLlama3ForConditionalGeneration, PreTrainedTokenizerFast]
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +64,6 @@ def test_the_answers_are_one_token_each_and_yes_begins_the_word_yes(
 
 
 def test_the_wordings_are_the_rerankers() -> None:
-    from vidvec_msg.retrieval.reranking.wording import WORDINGS as PUBLISHED
-
     ours = {"{clip}" + wording.replace("{text}", "{query}") for wording in WORDINGS}
     assert ours == {wording.video for wording in PUBLISHED.values()}
 
@@ -144,3 +154,49 @@ class TestShippedSkill:
     def test_its_figures_pass_the_gates(self) -> None:
         log = json.loads((yes_no_dir() / "build.json").read_text(encoding="utf-8"))
         assert missed_gates(log["scores"]["validation"]) == []
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Model:
+    """The shipped weights with the shipped skill on them."""
+    model, tokenizer = bare()
+    put_adapter_on(model, model.model.language_model, yes_no_dir())
+    return model.eval(), tokenizer
+
+
+def bare() -> Model:
+    model = AutoModelForImageTextToText.from_pretrained(weights_dir(), dtype=torch.float32).eval()
+    return model, AutoProcessor.from_pretrained(weights_dir()).tokenizer
+
+
+def test_the_reranker_says_what_is_measured_here(shipped: Model) -> None:
+    rng = np.random.default_rng(0)
+    clips = [(story, split_cast(story, "test", 100, 0)) for story in STORIES[:3]]
+    frames = np.stack([draw_model_frames(story, cast) for story, cast in clips])
+    said = [[sentence(story, cast, kind, rng) for kind in KINDS] for story, cast in clips]
+    expected = log_odds(*shipped, frames, said)
+    groups = [
+        Group(
+            Item(story.key, video=draw_clip(story, cast, size=48), fps=FPS),
+            tuple(Item(str(place), text=one.text) for place, one in enumerate(said[row])),
+        )
+        for row, (story, cast) in enumerate(clips)
+    ]
+    reranker = load_reranker(f"tinyworld?adapter={yes_no_dir()}&yes={YES}&no={NO}")
+    judged = [one.judgements for one in reranker.judge(groups)]
+    found = np.array([[judgement.yes - judgement.no for judgement in row] for row in judged])
+    np.testing.assert_allclose(found, expected, atol=0.03)  # features of `see` are float16
+    assert np.ptp(expected) > 1
+    assert max(np.logaddexp(one.yes, one.no) for row in judged for one in row) > np.log(0.5)
+
+
+@pytest.mark.slow(minutes=1)
+@pytest.mark.timeout(600)
+class TestShippedSkillOnFreshClips:
+    def test_it_tells_right_sentences_from_wrong_ones(self, shipped: Model) -> None:
+        scores = matching_scores(*shipped, "test", numbers=range(100, 103))
+        assert missed_gates(scores) == [], scores
+
+    def test_without_the_adapter_nothing_can(self) -> None:
+        scores = matching_scores(*bare(), "test", numbers=range(100, 102))
+        assert all(abs(found["auc"] - 0.5) < 0.1 for found in scores.values()), scores

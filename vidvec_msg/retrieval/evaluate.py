@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
@@ -76,6 +76,9 @@ def evaluate(
     interval: Kind = "percentile",
     confusion: str = "topic",
     dual_softmax: str | None = None,
+    rerank: str | None = None,
+    rerank_depth: int | Literal["zero-shot", "fitted"] = "zero-shot",
+    rerank_validation: str | None = None,
     cache: str = USER,
     json: bool = False,
 ) -> Path:
@@ -105,6 +108,11 @@ def evaluate(
         confusion: the group whose values make the confusion matrices, where items carry it.
         dual_softmax: add a second set of numbers, with dual softmax, which sees all queries at once. The
             temperatures are chosen on other queries, named here: a split of the collection, or FOLDER:SPLIT.
+        rerank: add rows with the top of the lists judged pair by pair: mllm:MODEL, tinyworld, st-cross:FOLDER
+            or endpoint:MODEL (docs/rerank.md). What else can be chosen there, the verb rerank has.
+        rerank_depth: candidates of each query that are judged: a number, "zero-shot" (100) or "fitted" (10).
+        rerank_validation: queries on which the reranker's temperature and its weight in a fusion are chosen:
+            a split of the collection, or FOLDER:SPLIT.
         cache: vectors that were made before are taken from here, by content: "user" for the user's cache
             folder, a folder, or "none".
         json: print report.json instead of the tables.
@@ -119,7 +127,8 @@ def evaluate(
     done = evaluate_collection(
         collection, embedder, out, split=split, metrics=metrics, pool=pool, exclude_self=exclude_self,
         unreachable=unreachable, depth=depth, batch_size=batch_size, max_failures=max_failures, seed=seed,
-        pictures=pictures, interval=interval, confusion=confusion, dual_softmax=dual_softmax, cache=cache,
+        pictures=pictures, interval=interval, confusion=confusion, dual_softmax=dual_softmax,
+        rerank=rerank, rerank_depth=rerank_depth, rerank_validation=rerank_validation, cache=cache,
     )  # fmt: skip
     sys.stdout.write(
         dumps(done.report, ensure_ascii=False, indent=2) + "\n" if json else tables_for_stdout(done.report)
@@ -184,6 +193,9 @@ def evaluate_collection(
     interval: Kind = "percentile",
     confusion: str = "topic",
     dual_softmax: str | None = None,
+    rerank: str | None = None,
+    rerank_depth: int | Literal["zero-shot", "fitted"] = "zero-shot",
+    rerank_validation: str | None = None,
     cache: str = NONE,
 ) -> Evaluated:
     """What :func:`evaluate` does, for programs: the same folder and arguments, and the numbers in hand.
@@ -195,6 +207,7 @@ def evaluate_collection(
         RefusedRequest: as there.
     """
     from vidvec_msg.retrieval.embed import allowed_failures, refuse_bad_request, refuse_missing_media
+    from vidvec_msg.retrieval.reranking.second_stage import second_stage  # it reads what this module writes
 
     names = list(metrics or DEFAULT_METRICS)
     settings = {
@@ -202,6 +215,7 @@ def evaluate_collection(
         "metrics": names, "pool": pool, "exclude_self": exclude_self, "unreachable": unreachable,
         "depth": depth, "batch_size": batch_size, "max_failures": max_failures, "seed": seed,
         "pictures": pictures, "interval": interval, "confusion": confusion, "dual_softmax": dual_softmax,
+        "rerank": rerank, "rerank_depth": rerank_depth, "rerank_validation": rerank_validation,
         "cache": cache,
     }  # fmt: skip
 
@@ -209,8 +223,21 @@ def evaluate_collection(
     options = Options(names, depth, exclude_self, unreachable, seed=seed, interval=interval, details=True)
     sides = Sides.of(Collection.load(collection, split=split, unreachable=unreachable), split, pool)
     validation = None if dual_softmax is None else _validation_sides(dual_softmax, collection, sides, pool)
+    second = second_stage(
+        rerank, rerank_depth, options,
+        None if rerank_validation is None
+        else _validation_sides(
+            rerank_validation, collection, sides, pool, option="rerank_validation",
+            what="temperature and weights of a reranker",
+        ),
+    )  # fmt: skip
     items = [*sides.corpus, *sides.queries]
-    others = () if validation is None else (validation.corpus, validation.queries)
+    others = [
+        side
+        for one in (validation, None if second is None else second.validation)
+        if one is not None
+        for side in (one.corpus, one.queries)
+    ]
     for side in (sides.corpus, sides.queries, *others):
         refuse_bad_request(
             side, batch_size=batch_size, shard_size=1, dtype="float32", max_failures=max_failures
@@ -224,16 +251,19 @@ def evaluate_collection(
     began = time.perf_counter()
     model = load_embedder(embedder)
     claim_folder(out, settings)
-    made, made_validation = _embed(
-        sides, validation, model, embedder, out / "vectors", batch_size=batch_size, cache=cache
-    )
+    made, made_validation, made_second = _embed(
+        sides, validation, None if second is None else second.validation, model, embedder, out / "vectors",
+        batch_size=batch_size, cache=cache,
+    )  # fmt: skip
     embedded = time.perf_counter()
 
     # 3. numbers, and the lists they come from
     evaluation = score_sides(sides, made, options, pool, out)
+    reranked = None if second is None else second.run(sides, made_second, pool, out)
 
     # 4. what people read
-    kept_out = ("out", "batch_size", "max_failures", "cache", "dual_softmax")
+    told_elsewhere = ("dual_softmax", "rerank", "rerank_depth", "rerank_validation")
+    kept_out = ("out", "batch_size", "max_failures", "cache", *told_elsewhere)
     report = {
         "format": FORMAT,
         **{key: value for key, value in settings.items() if key not in kept_out},
@@ -251,6 +281,7 @@ def evaluate_collection(
             "chosen_by": CHOSEN_BY,
             **dual_softmax_parts(sides, made, validation, made_validation, options),
         },
+        "reranked": None if reranked is None else reranked.section,
         "published": [row.to_dict() for row in published_for(collection)],
         "versions": software_versions(),
     }
@@ -286,14 +317,24 @@ def read_report(folder: Path) -> dict[str, Any]:
 # --- 1. the request ---------------------------------------------------------------------------------
 
 
-def _validation_sides(named: str, collection: Path, test: Sides, pool: Pool) -> Sides:
-    """Where dual softmax chooses its temperatures.
+def _validation_sides(
+    named: str,
+    collection: Path,
+    test: Sides,
+    pool: Pool,
+    *,
+    option: str = "dual_softmax",
+    what: str = "the temperatures of dual softmax",
+) -> Sides:
+    """Where something is chosen that must not have seen the test.
 
     Args:
         named: a split of the collection, or FOLDER:SPLIT of another.
         collection: that of the test.
         test: what must not be among them.
         pool: as of the test.
+        option: that names it, for messages.
+        what: is chosen, for messages.
 
     Raises:
         RefusedRequest: there is no such split, or it shares queries with the test, or holds copies of them.
@@ -302,14 +343,14 @@ def _validation_sides(named: str, collection: Path, test: Sides, pool: Pool) -> 
     place = Path(folder) if colon else collection
     if not split:
         raise RefusedRequest(
-            "dual_softmax names the queries on which its temperatures are chosen: a split of the collection, "
-            f"or FOLDER:SPLIT; given was {named!r}"
+            f"{option} names the queries for {what}: a split of the collection, or FOLDER:SPLIT; given was "
+            f"{named!r}"
         )
     sides = Sides.of(Collection.load(place, split=split), split, pool)
     refuse_shared_queries(
         test,
         sides,
-        what="the temperatures of dual softmax",
+        what=what,
         same_folder=place.resolve() == collection.resolve(),
     )
     return sides
@@ -336,19 +377,24 @@ def _refuse_other(out: Path, settings: Mapping[str, Any]) -> None:
 def _embed(
     sides: Sides,
     validation: Sides | None,
+    second: Sides | None,
     model: Embedder,
     spec: str,
     folder: Path,
     *,
     batch_size: int,
     cache: str,
-) -> tuple[Made, Made | None]:
-    """Vectors of the sides, and of those on which dual softmax chooses its temperatures."""
+) -> tuple[Made, Made | None, Made | None]:
+    """Vectors of the sides, and of those on which dual softmax and a reranker choose what they choose."""
     from vidvec_msg.retrieval.evaluation.vector_cache import cached
 
     # the two often share their corpus, which is then embedded once: with no other cache, one in memory
-    with cached(model, cache, spec=spec, within_the_run=validation is not None) as embedder:
+    others = {"validation": validation, "rerank_validation": second}
+    within = any(one is not None for one in others.values())
+    with cached(model, cache, spec=spec, within_the_run=within) as embedder:
         made = embed_sides(sides, embedder, spec, folder, batch_size)
-        if validation is None:
-            return made, None
-        return made, embed_sides(validation, embedder, spec, folder / "validation", batch_size)
+        first, last = (
+            None if one is None else embed_sides(one, embedder, spec, folder / name, batch_size)
+            for name, one in others.items()
+        )
+        return made, first, last

@@ -87,7 +87,7 @@ def fuse(
         RefusedRequest: folders that are no evaluations, evaluations of different data or settings, validation
             queries that the test has too, or weights that do not fit; nothing was written.
     """
-    require_new(out, option="out", resumable="config.yaml")
+    require_new(out, option="out")  # an evaluation of another kind must not be written over
     report = fuse_runs(
         runs, out, method=method, normalize=normalize, weights=weights, validation=validation, k=k,
         names=names, metrics=metrics, collection=collection, interval=interval, seed=seed, pictures=pictures,
@@ -141,7 +141,9 @@ def fuse_runs(
 
     # 2. one list of each query's
     settings = {
-        "runs": [str(folder) for folder in folders], "out": str(out), **recipe.to_dict(),
+        "runs": [str(folder) for folder in folders], "out": str(out), "method": recipe.method,
+        "normalize": recipe.normalize, "weights": recipe.weights and list(recipe.weights), "k": recipe.k,
+        "collection": None if collection is None else str(collection),
         "validation": None if validation is None else [str(folder) for folder in validation],
         "names": [run.name for run in runs], "metrics": list(options.metrics), "interval": interval,
         "seed": seed, "pictures": pictures,

@@ -56,6 +56,7 @@ MEDIANS = ("median_rank",)
 _NAME = re.compile(r"(?P<kind>[a-z1_-]+?)(?:@(?P<k>[1-9]\d*)|\.(?P<p>\d+))?(?:-l(?P<level>[1-9]\d*))?")
 _CELLS = 1 << 22  # padded positives handed to ranx at once
 _FUSION_COMPILES = "preparing ranx's fusion (compiled once per installation, about a minute)"
+_WIDTH = 10  # characters of the name under which ranx gets a candidate
 _SLOW = 8.0  # seconds of silence before the user is told what is going on
 
 _ready: dict[str, Any] = {}  # kernels that have run in this process
@@ -217,13 +218,25 @@ class Fusion:
 
 
 def _by_name(ranked: RankedList) -> dict[str, float]:
+    """As ranx takes a list. Names of one width: numba compiles ranx's containers anew for each (30 s)."""
     columns, scores = ranked
-    return dict(zip(map(str, columns.tolist()), scores.tolist(), strict=True))
+    return dict(zip((f"{column:0{_WIDTH}}" for column in columns.tolist()), scores.tolist(), strict=True))
 
 
 def warm_up() -> None:
     """Compiles ranx's kernels, once per installation: numba keeps them on disk, about 40 s the first time."""
     _kernels(KINDS)
+
+
+def warm_up_fusion() -> None:
+    """Compiles what :class:`Fusion` uses, once per installation: about a minute the first time."""
+    ranked = np.arange(2), np.array([1.0, 0.0])
+    runs = [[ranked], [ranked]]
+    for normalize in ("sum", "zmuv", "rank", "min-max"):
+        fusion = Fusion(runs, normalize)
+    for method in ("rrf", "sum", "mnz", "max"):
+        list(fusion.fused(method))
+    list(fusion.fused("sum", weights=[1.0, 1.0]))
 
 
 def _kernels(kinds: Iterable[str]) -> dict[str, Any]:
@@ -312,3 +325,4 @@ def _explained_if_slow(what: str) -> Iterator[None]:
 
 if __name__ == "__main__":
     warm_up()
+    warm_up_fusion()

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 def main(
     out: Path,
     seed: int = 0,
-    steps: int = 400,
+    steps: int = 300,
     easy: int = 100,
     clips: int = 2048,
     batch: int = 16,
@@ -86,34 +86,32 @@ def main(
         model, tokenizer, features, notes, schedule, seed=seed, batch=batch, easy=easy, log=log.info
     )
     # bf16 halves the file, and the base is stored in it; what is measured is what a user loads
+    model.to(torch.bfloat16).float()
+    scores = {
+        "validation": matching_scores(model, tokenizer, "validation"),
+        "validation, the other wording": matching_scores(model, tokenizer, "validation", wording=WORDINGS[1]),
+        "combo": matching_scores(model, tokenizer, "combo"),
+    }
+    summary: dict[str, Any] = {
+        "command": command,
+        "seed": seed,
+        **options,
+        "parameters": learned,
+        "schedule": asdict(schedule),
+        "seconds": {
+            "drawing": round(drawn, 1),
+            "total": round(time.perf_counter() - begun, 1),
+            "processor": round(time.process_time() - busy, 1),
+        },
+        "threads": threads,
+        "versions": software_versions(),
+        "scores": scores,
+        "records": records,
+    }
     model.to(torch.bfloat16)
     with appearing(out) as folder:
         write_adapter(folder, adapted, base_model=TINYWORLD, revision=None)
         check_adapter(folder)
-        model.float()
-        scores = {
-            "validation": matching_scores(model, tokenizer, "validation"),
-            "validation, the other wording": matching_scores(
-                model, tokenizer, "validation", wording=WORDINGS[1]
-            ),
-            "combo": matching_scores(model, tokenizer, "combo"),
-        }
-        summary: dict[str, Any] = {
-            "command": command,
-            "seed": seed,
-            **options,
-            "parameters": learned,
-            "schedule": asdict(schedule),
-            "seconds": {
-                "drawing": round(drawn, 1),
-                "total": round(time.perf_counter() - begun, 1),
-                "processor": round(time.process_time() - busy, 1),
-            },
-            "threads": threads,
-            "versions": software_versions(),
-            "scores": scores,
-            "records": records,
-        }
         write_json(folder / "build.json", summary)
         write_skill_card(folder, summary)
     log.info(f"{json.dumps(scores['validation'])}; {summary['seconds']} → {out}")

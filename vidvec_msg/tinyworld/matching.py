@@ -17,7 +17,7 @@ from vidvec_msg.tinyworld.scenes import Cast
 from vidvec_msg.tinyworld.stories import COLOURS, LEAD_INS, SHAPES, STORIES, Story
 
 Kind = Literal["right", "story", "twin", "colour", "shape", "actors"]
-WRONG: dict[Kind, float] = {"story": 0.25, "twin": 0.4, "colour": 0.15, "shape": 0.1, "actors": 0.1}
+WRONG: dict[Kind, float] = {"story": 0.35, "twin": 0.45, "colour": 0.1, "shape": 0.05, "actors": 0.05}
 """Kinds of wrong sentences, and their shares among those that are taught:
 
 ========= ==========================================================================

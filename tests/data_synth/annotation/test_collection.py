@@ -92,7 +92,10 @@ def test_an_address_is_never_taken_for_a_file(source, rated, tmp_path):
 
 def test_doctor_and_evaluate_take_it_as_it_is(source, rated, tmp_path, capsys):
     out = str(collection_from_ratings(source, [rated], tmp_path / "C"))
-    assert main(["doctor", "--embedder", "fakes:KeywordEmbedder", "--collection", out]) == 0
+    main(["doctor", "--embedder", "fakes:KeywordEmbedder", "--collection", out, "--json"])
+    told = capsys.readouterr().out
+    audited = json.loads(told[told.index("\n{") :])["collection"]["checks"]
+    assert {one["verdict"] for one in audited} == {"ok", "n/a"}
     asked = (tmp_path / "C" / "queries.jsonl").read_text().replace("Small steps", "apple steps")
     (tmp_path / "C" / "queries.jsonl").write_text(asked.replace("A good", "An apple"))
     options = ["--embedder", "fakes:KeywordEmbedder", "--out", str(tmp_path / "E")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 from data_synth.annotation.candidate_files import candidates
@@ -69,6 +70,11 @@ def test_a_rule_out_of_its_range_is_refused_all_at_once():
         "share is 1.0; it is at least 0 and below 1",
     ):  # fmt: skip
         assert words in told
+
+
+def test_the_shipped_rule_is_the_one_that_is_used_without_one():
+    (shipped,) = (Path(__file__).parents[3] / "configs" / "rating").rglob("*.yaml")
+    assert load_rule(shipped) == Rule()
 
 
 def test_a_rule_comes_from_a_file(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from PIL import Image
 from vidvec_msg.cli import main
 from vidvec_msg.errors import RefusedRequest, TooManyFailures
 from vidvec_msg.formats.collections import Collection, load_side, write_collection
+from vidvec_msg.formats.write_back import write_fields
 from vidvec_msg.retrieval.collect import probing
 from vidvec_msg.retrieval.collect.candidates import Candidate
 from vidvec_msg.retrieval.collect.row_files import _place
@@ -329,7 +331,7 @@ def test_judgements_follow_a_file_that_is_taken_once(clips: Path, tmp_path: Path
     assert Collection.load(out).qrels == {"test": {"q": {"mine": 2}}}
 
 
-def test_an_update_keeps_nothing_of_before(clips: Path, tmp_path: Path) -> None:
+def test_an_update_takes_away_what_an_earlier_run_took_from_its_sources(clips: Path, tmp_path: Path) -> None:
     source = tmp_path / "clip"
     source.mkdir()
     (tmp_path / "t.jsonl").write_text('{"id": "x", "text": "t", "q": "ask"}\n')
@@ -343,6 +345,48 @@ def test_an_update_keeps_nothing_of_before(clips: Path, tmp_path: Path) -> None:
     assert len(png(1)) == len(png(2))
     run(source, out, media="copy", update=True)
     assert (out / "media" / "a.png").read_bytes() == png(2)
+
+
+def test_an_update_leaves_what_others_added(clips: Path, tmp_path: Path) -> None:
+    source = Path(shutil.copytree(clips, tmp_path / "clips"))
+    (source / "news" / "long.en.srt").unlink()  # what a source says goes first
+    out = run(source, tmp_path / "C", patterns=["*.mp4"])
+    names = [row["_id"] for row in rows(out / "corpus.jsonl")]
+    assert len(names) >= 2
+    heard = {name: {"transcript": f"words of {name}", "transcript_info": {"silent": False}} for name in names}
+    write_fields(out, "corpus", heard)
+    (out / "queries.jsonl").write_text('{"_id": "q", "text": "ask"}\n')
+    (out / "qrels").mkdir()
+    (out / "qrels" / "mine.tsv").write_text(f"query-id\tcorpus-id\tscore\nq\t{names[0]}\t1\n")
+    mine = {name: (out / name).read_bytes() for name in ("queries.jsonl", "qrels/mine.tsv")}
+    changed = Collection.load(out).corpus[1]
+    os.utime(changed.video, ns=(1, 1))
+    run(source, out, patterns=["*.mp4"], update=True)
+    assert {name: (out / name).read_bytes() for name in mine} == mine
+    now = {row["_id"]: row for row in rows(out / "corpus.jsonl")}
+    assert {name: row["transcript"] for name, row in now.items() if "transcript" in row} == {
+        name: f"words of {name}" for name in names if name != changed.id
+    }
+    told = json.loads((out / "collect.json").read_text())["account"]
+    assert told[-2:] == [
+        f"kept what annotate recognised for {len(names) - 1} rows",
+        "1 rows have other files than when they were annotated: annotate again",
+    ]
+    assert not (out / "collect.before.json").exists()
+
+
+def test_a_killed_update_still_knows_whose_queries_they_are(
+    clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t.jsonl").write_text('{"id": "x", "text": "t", "q": "ask"}\n')
+    out = run(tmp_path / "t.jsonl", tmp_path / "C", queries="q")
+    with monkeypatch.context() as patched:
+        patched.setattr("vidvec_msg.retrieval.collect.verb.unpack", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(tmp_path / "t.jsonl", out, update=True)
+    assert not (out / "collect.json").exists()
+    run(tmp_path / "t.jsonl", out)
+    assert not (out / "queries.jsonl").exists()
 
 
 def png(level: int) -> bytes:

@@ -14,12 +14,12 @@ class ChatServer(ThreadingHTTPServer):
     """Change the attributes while it runs.
 
     Args:
-        reply: body of a request → words of the answer.
+        reply: body of a request → words of the answer, or further fields of a choice (its logprobs).
     """
 
     daemon_threads = True
 
-    def __init__(self, reply: Callable[[dict[str, Any]], str]) -> None:
+    def __init__(self, reply: Callable[[dict[str, Any]], str | dict[str, Any]]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.reply = reply
         self.lock = threading.Lock()
@@ -48,8 +48,11 @@ class _Handler(BaseHTTPRequestHandler):
         if scripted is not None:
             self._send(*scripted)
         else:
-            message = {"role": "assistant", "content": self.server.reply(body)}
-            self._send(200, {}, {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+            said = self.server.reply(body)
+            words, more = (said, {}) if isinstance(said, str) else ("", said)
+            message = {"role": "assistant", "content": words}
+            choice = {"index": 0, "message": message, "finish_reason": "stop", **more}
+            self._send(200, {}, {"choices": [choice]})
 
     def _send(self, status: int, headers: dict[str, str], body: Any) -> None:
         content = json.dumps(body).encode()
@@ -62,7 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def chat_server(reply: Callable[[dict[str, Any]], str]) -> Iterator[ChatServer]:
+def chat_server(reply: Callable[[dict[str, Any]], str | dict[str, Any]]) -> Iterator[ChatServer]:
     """A running server; gone at the end of the block."""
     server = ChatServer(reply)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)

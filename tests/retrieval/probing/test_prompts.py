@@ -45,7 +45,7 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = write_texts(tmp_path_factory.mktemp("data") / "V", queries=6, each=1)
     rows = []
     for number in range(6):
-        write_clip(root / f"{number}.mp4", grey_frames(8 + 4 * number))
+        write_clip(root / f"{number}.mp4", grey_frames(10 + 2 * number))
         rows.append({"_id": f"d{number}-0", "video": f"{number}.mp4", "transcript": f"word {number}"})
     (root / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return root
@@ -217,7 +217,7 @@ def test_a_second_run_embeds_nothing_and_changes_no_byte(
 
     files = {path: path.read_bytes() for path in sorted(probe.rglob("*")) if path.is_file()}
     (probe / "probe.json").unlink()
-    monkeypatch.setattr(MultimodalLLM, "encode", lambda *_, **__: pytest.fail("encoded again"))
+    monkeypatch.setattr(MultimodalLLM, "encode", lambda _, items, *, role: pytest.fail("encoded again"))
     probe_prompts(collection, model, probe, **GRID)
     assert {path: path.read_bytes() for path in sorted(probe.rglob("*")) if path.is_file()} == files
 

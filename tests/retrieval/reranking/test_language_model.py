@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 import torch
+from media.clips import grey_frames
 from media.sounds import tone, write_media
 from tiny_models import FAMILIES, build_tiny_mllm
 from tiny_omni import build_tiny_omni
@@ -18,6 +19,7 @@ from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.reranking.by_language_model import LanguageModelReranker
 from vidvec_msg.retrieval.reranking.contract import Group, Reranker
 from vidvec_msg.retrieval.reranking.load import load_reranker
+from vidvec_msg.retrieval.reranking.yes_no import YesNoTokens
 
 SEEING = [family for family in FAMILIES if family != "text"]
 TEXTS = (
@@ -78,8 +80,8 @@ def test_a_clip_computed_once_gives_what_the_plain_loop_gives(family, judge, cap
 
 @pytest.mark.parametrize("family", ["qwen2_5_omni", "qwen3_omni"])
 def test_families_that_hear_share_their_clip_too(family, tmp_path):
-    write_media(tmp_path / "clip.mp4", sound=tone(2.0), seconds=2.0)
-    write_media(tmp_path / "sound.wav", sound=tone(2.0))
+    write_media(tmp_path / "clip.mp4", samples=tone(2), frames=grey_frames(20))
+    write_media(tmp_path / "sound.wav", samples=tone(2), codec="pcm_s16le")
     groups = [
         Group(Item("c", video=tmp_path / "clip.mp4"), TEXTS),
         Group(Item("s", audio=tmp_path / "sound.wav"), TEXTS),
@@ -113,8 +115,8 @@ def test_the_probability_is_that_of_the_tokens_of_yes(judge):
     found, _ = judged(reranker, Group(Item("s", text="A slow turtle."), (Item("q", text="Keep trying."),)))
     chat = reranker.model.chat
     prompt = chat.tokenizer.apply_chat_template(
-        [{"role": "user", "content": "A slow turtle.\nKeep trying.\nDoes the text match the sentence? Answer with "
-          "a single word - Yes or No."}], tokenize=False, add_generation_prompt=True)  # fmt: skip
+        [{"role": "user", "content": "A slow turtle.\nKeep trying.\nDoes the text match the sentence? "
+          "Answer with a single word - Yes or No."}], tokenize=False, add_generation_prompt=True)  # fmt: skip
     ids = chat.tokenizer(prompt, return_tensors="pt")["input_ids"]
     with torch.no_grad():
         probabilities = reranker.model.full(input_ids=ids).logits[0, -1].double().softmax(-1)
@@ -194,7 +196,6 @@ def test_a_model_whose_cache_is_wrong_is_found_out(judge, folder, caplog, monkey
         return forward(*args, **kwargs)
 
     monkeypatch.setattr(reranker.model.full, "forward", forgetful)
-    reranker.model.keeps_logits = True
     with caplog.at_level(logging.WARNING):
         found, failed = judged(reranker, Group(clip(), TEXTS))
     assert not failed
@@ -311,13 +312,49 @@ def test_tinyworld_opens_by_its_name_and_its_first_token_of_yes(caplog):
         ("mllm:", "no reranker"),
         ("mllm:tinyworld?wordin=match", "unknown option 'wordin'.*did you mean 'wording'"),
         ("mllm:tinyworld?wording=mach", "unknown wording 'mach'.*did you mean 'match'"),
-        ("mllm:tinyworld?thinking=no", "thinking must be close or refuse"),
+        ("mllm:tinyworld?thinking=no", "thinking: 'no' is not one of close, refuse"),
         ("mllm:tinyworld?yes=no", "two different words"),
-        ("mllm:tinyworld?forms=mean", "forms must be sum or max|mean"),
+        ("mllm:tinyworld?forms=mean", "forms: 'mean' is not one of sum, max"),
         ("mllm:tinyworld?max_tokens=0", "max_tokens must be at least 1"),
-        ("mllm:tinyworld?yes=Now&no=Nothing", "with the same token"),
     ],
 )
 def test_specs_that_are_refused(spec, message):
     with pytest.raises(RefusedRequest, match=message):
         load_reranker(spec)
+
+
+def test_two_words_that_begin_with_the_same_token_are_refused(judge):
+    tokenizer = judge("text").model.chat.tokenizer
+    with pytest.raises(RefusedRequest, match=r"begins 'zq' and 'zk' with the same token.*one token each"):
+        YesNoTokens(tokenizer, model="m", yes="zq", no="zk")
+
+
+def test_a_word_of_one_token_needs_no_rule(judge, caplog):
+    tokenizer = judge("text").model.chat.tokenizer
+    caplog.clear()
+    tokens = YesNoTokens(tokenizer, model="m", yes="Lights", no="dark")
+    assert not caplog.text
+    for word, found in (("lights", tokens.yes), ("dark", tokens.no)):
+        assert found
+        assert {tokenizer.decode([token]).strip().lower() for token in found} == {word}
+
+
+def test_forms_are_added_or_the_likeliest_is_taken(judge):
+    tokenizer = judge("text").model.chat.tokenizer
+    both = [YesNoTokens(tokenizer, model="m", forms=forms) for forms in ("sum", "max")]
+    assert len(both[0].yes) > 1
+    logits = torch.randn(3, len(tokenizer), generator=torch.Generator().manual_seed(0))
+    probabilities = logits.double().softmax(-1)
+    for tokens, join in zip(both, (torch.sum, torch.amax), strict=True):
+        for row, (yes, no) in enumerate(tokens.log_probabilities(logits)):
+            assert math.exp(yes) == pytest.approx(float(join(probabilities[row, tokens.yes])), rel=1e-6)
+            assert math.exp(no) == pytest.approx(float(join(probabilities[row, tokens.no])), rel=1e-6)
+
+
+def test_long_clips_of_qwen_are_counted_on_from_where_their_text_is(judge):
+    """Positions of a clip's last frame may be far behind those of the text that follows the clip."""
+    groups = [Group(clip(3, 24), TEXTS)]
+    for family in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl"):
+        close(judged(judge(family, max_frames=24), *groups)[0],
+              judged(judge(family, max_frames=24, prefix_cache=False), *groups)[0])  # fmt: skip
+        assert judge(family, max_frames=24)._shares

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -255,7 +255,9 @@ def _message_row(one: Candidate) -> dict[str, Any]:
     return row | ({"groups": {"topic": one.topic}} if one.topic else {})
 
 
-def _qrels(found: Sequence[Verdict], messages: Any, clips: Any, grades: Grades) -> Qrels:
+def _qrels(
+    found: Sequence[Verdict], messages: Container[str], clips: Container[str], grades: Grades
+) -> Qrels:
     """What stays is relevant. What people found to convey too little is judged, and not relevant (0); what is
     too obvious, or rated by too few, is not judged."""
     qrels: Qrels = {}

@@ -44,7 +44,7 @@ class Ratings:
     Args:
         of_task: task → rater → rating, 1 to 6; raters in the order in which they stand in the files.
         missing: cells of tasks that somebody was asked about and did not rate.
-        files: names of the files.
+        files: names of the files that could be read.
     """
 
     of_task: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -118,7 +118,6 @@ class _Reader:
         except RefusedRequest as refusal:
             self.problems.add(str(refusal))
             return
-        self.found.files.append(path.name)
         repeated = sorted({name for name in header if name and header.count(name) > 1})
         if repeated:
             self.problems.add(f"{path.name}: two columns are called {repeated[0]!r}; whose is which?")
@@ -131,6 +130,9 @@ class _Reader:
             )
             return
         people = self._people(path, header, columns)
+        if not people and not {"rater", "rating"} <= columns.keys():
+            return  # it was told why
+        self.found.files.append(path.name)
         for number, row in rows:
             where = f"{path.name}, row {number}"
             if len(row) > len(header):

@@ -19,6 +19,7 @@ from vidvec_msg.errors import JobFailed
 log = logging.getLogger(__name__)
 
 _NOTHING = "nothing found"
+_ABOUT = ("channel", "published", "start", "end", "text")
 FORM = Form(
     "candidates", "candidates", "query_id", ("query_id", "source", "clip_id"),
     {
@@ -133,8 +134,8 @@ class Searching:
         """One row of the file: a candidate of its message, a further query of one, or left out."""
         message = query.story.message
         reason = row.get("left_out")
-        if not reason and not (row.get("clip_id") and row.get("video")):
-            reason = "no clip: the row has no clip_id or no video"
+        if not reason and not (row.get("clip_id") and (row.get("video") or row.get("text"))):
+            reason = "no clip: the row has no clip_id, or neither a video nor a text"
         if reason:
             what = row.get("clip_id") or f"{query.id} ({row['source']})"
             self.account.note(Left("candidates", message.id, what, reason.partition(":")[0], reason))
@@ -149,11 +150,9 @@ class Searching:
 
 
 def _clip(row: Row) -> Clip:
-    about = {
-        name: row[name] for name in ("channel", "published", "start", "end") if row.get(name) is not None
-    }
+    about = {name: row[name] for name in _ABOUT if row.get(name) is not None}
     duration = row.get("duration")
     return Clip(
-        row["clip_id"], row["video"], row.get("title") or "", row.get("description") or "",
+        row["clip_id"], row.get("video"), row.get("title") or "", row.get("description") or "",
         None if duration is None else float(duration), about,
     )  # fmt: skip

@@ -13,6 +13,7 @@ from vidvec_msg.data_synth.benchmark.messages import Message
 from vidvec_msg.data_synth.benchmark.queries import Asking, Judging, Query
 from vidvec_msg.data_synth.benchmark.rankers import Group, RankWith
 from vidvec_msg.data_synth.benchmark.ranking import Ranking
+from vidvec_msg.data_synth.benchmark.stage_file import StageFile
 from vidvec_msg.data_synth.benchmark.stories import Refinement, Story, Writing, wanted_story
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,8 @@ class Pipeline:
                 log.info(f"round {turn + 1}: another story for {len(needy)} messages with few candidates")
             first = turn * self.stories + 1
             further = [wanted_story(one, n) for one in needy for n in range(first, first + self.stories)]
-            wanted += [story for story in further if story.id not in {one.id for one in wanted}]
+            there = {story.id for story in wanted}
+            wanted += [story for story in further if story.id not in there]
             stories = self._stories(_in_order(wanted, messages), last)
             if last < STAGES.index("queries"):
                 break
@@ -82,12 +84,14 @@ class Pipeline:
             if last < STAGES.index("candidates"):
                 break
             found = self.searching.run(passed)
-        self._prune(wanted, queries, passed, last)
+        names = [story.id for story in wanted]
+        texts = ([query.id for query in queries], [query.id for query in passed])
+        self._prune(messages, names, *texts, last)
         if last >= STAGES.index("candidates"):
             self._note_messages(messages, found)
         if last >= STAGES.index("ranked"):
             self.ranking.run(self._groups(messages, stories, found))
-            self.ranking.file.prune([one for one in found if found[one]])
+            self.ranking.file.prune({one for one in found if found[one]})
 
     def _stories(self, wanted: Sequence[Story], last: int) -> list[Story]:
         stories = self.writing.run(wanted)
@@ -96,18 +100,30 @@ class Pipeline:
         return self.refinement.run(stories)
 
     def _prune(
-        self, wanted: Sequence[Story], queries: Sequence[Query], passed: Sequence[Query], last: int
+        self,
+        messages: Sequence[Message],
+        stories: Sequence[str],
+        queries: Sequence[str],
+        passed: Sequence[str],
+        last: int,
     ) -> None:
-        names = [story.id for story in wanted]
-        self.writing.file.prune(names)
-        if self.refinement is not None and last >= STAGES.index("refined"):
-            self.refinement.file.prune(names)
-        if last >= STAGES.index("queries"):
-            self.asking.file.prune(names)
-        if last >= STAGES.index("judged"):
-            self.judging.file.prune([query.id for query in queries])
-        if last >= STAGES.index("candidates"):
-            self.searching.file.prune([query.id for query in passed])
+        """Takes units out of the files that went into nothing, in those stages that were reached."""
+        files: list[tuple[Stage, StageFile, Sequence[str]]] = [
+            ("stories", self.writing.file, stories),
+            ("queries", self.asking.file, stories),
+            ("judged", self.judging.file, queries),
+            ("candidates", self.searching.file, passed),
+        ]
+        if self.refinement is not None:
+            files.append(("refined", self.refinement.file, stories))
+        known = {one.id for one in messages}
+        for stage, file, wanted in files:
+            if STAGES.index(stage) > last:
+                continue
+            kept = set(wanted)
+            if last < STAGES.index("candidates"):  # nobody knows yet which messages need their later rounds
+                kept |= {unit for unit, rows in file.units.items() if rows[0]["message_id"] in known}
+            file.prune(kept)
 
     def _groups(
         self, messages: Sequence[Message], stories: Sequence[Story], found: dict[str, list[Candidate]]

@@ -15,8 +15,9 @@ from vidvec_msg.data_synth.benchmark.candidates import Candidate
 from vidvec_msg.data_synth.benchmark.task import Task
 from vidvec_msg.data_synth.chat import Reply
 from vidvec_msg.data_synth.embedding import MessageVectors
+from vidvec_msg.data_synth.filters.meaning import vectors_of
 from vidvec_msg.data_synth.parsing import Unusable, object_of, words_in
-from vidvec_msg.embedders.contract import Vectors
+from vidvec_msg.embedders.contract import Embedder, Vectors
 from vidvec_msg.errors import JobFailed
 from vidvec_msg.formats.items import Item
 from vidvec_msg.runs import digest_of
@@ -102,16 +103,12 @@ class ByEmbedder:
 
     def scores(self, groups: Sequence[Group]) -> list[list[Score]]:
         """Cosines; each clip is embedded once, whatever messages it is a candidate of."""
-        from vidvec_msg.data_synth.filters.meaning import vectors_of
-
         items: dict[str, Item] = {}
         for group in groups:
             for one in group.candidates:
                 items.setdefault(_key(one), self._item(one))
         rows, failures = self._embedded(list(items.values()))
-        embedder = self.vectors.embedder()
-        if embedder is None:
-            raise RuntimeError("no embedder")
+        embedder = self._embedder()
         result: list[list[Score]] = []
         for group in groups:
             wanted = vectors_of(group.wanted, embedder)  # (wanted, dim)
@@ -125,9 +122,15 @@ class ByEmbedder:
             result.append(scores)
         return result
 
+    def _embedder(self) -> Embedder:
+        found = self.vectors.vectors()
+        if found is None:
+            raise ValueError("ranking by an embedder needs one")
+        return found.embedder
+
     def _item(self, candidate: Candidate) -> Item:
         clip = candidate.clip
-        if self.clip == "words":
+        if self.clip == "words" or (clip.video is None and clip.about and "text" in clip.about):
             return Item(_key(candidate), text=words_of_clip(candidate))
         path = Path(clip.video or "")
         if not path.is_file():
@@ -142,9 +145,7 @@ class ByEmbedder:
         """Vectors by key, and why the others have none."""
         from vidvec_msg.retrieval.embed import embed_items
 
-        embedder = self.vectors.embedder()
-        if embedder is None or not items:
-            return {}, {}
+        embedder = self._embedder()
         told = [[item.id, item.text, str(item.video)] for item in items]
         out = self.work / digest_of([self.vectors.spec, self.clip, told])[:12]
         for old in self.work.glob("*"):

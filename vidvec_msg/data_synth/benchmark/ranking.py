@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from vidvec_msg.data_synth.benchmark.candidates import Candidate
 from vidvec_msg.data_synth.benchmark.left_out import Account, Left
@@ -14,8 +15,8 @@ from vidvec_msg.data_synth.filters.words import words_of
 FORM = Form(
     "ranked", "ranked candidates", "message_id", ("message_id", "clip_id"),
     {
-        "message_id": (str,), "message": (str,), "topic": (str, None), "clip_id": (str,), "video": (str,),
-        "rank": (int,), "score": (int, float),
+        "message_id": (str,), "message": (str,), "topic": (str, None), "clip_id": (str,),
+        "video": (str, None), "rank": (int,), "score": (int, float),
     },
     "their message, its candidates or the ranking",
 )  # fmt: skip
@@ -132,7 +133,7 @@ def same_clip(one: Candidate, other: Candidate) -> bool:
     """Whether two candidates show the same: one video, or a title of some words and a length that agree."""
     about, further = one.clip.about or {}, other.clip.about or {}
     if one.clip.video == other.clip.video:
-        return all(about.get(name) == further.get(name) for name in ("start", "end"))
+        return all(about.get(name) == further.get(name) for name in ("start", "end", "text"))
     if one.clip.duration is None or other.clip.duration is None:
         return False
     title = words_of(one.clip.title)
@@ -145,10 +146,11 @@ def same_clip(one: Candidate, other: Candidate) -> bool:
 
 def _unique_names(groups: Sequence[Group]) -> dict[int, str]:
     """Clip ids that no two videos share: where providers use one id for two, the later names its provider."""
-    owner: dict[str, str | None] = {}
+    owner: dict[str, Any] = {}
     names: dict[int, str] = {}
     for group in groups:
         for one in group.candidates:
-            free = owner.setdefault(one.clip.id, one.clip.video) == one.clip.video
+            shown = one.clip.video or (one.clip.about or {}).get("text")
+            free = owner.setdefault(one.clip.id, shown) == shown
             names[id(one)] = one.clip.id if free else f"{one.clip.id}@{one.source}"
     return names

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,14 +113,17 @@ class StageFile:
         self._put_aside(stale)
         others = {unit: rows for unit, rows in self.units.items() if unit not in wanted}
         ordered = {unit: found for unit in wanted if (found := kept.get(unit) or made.get(unit))}
-        self.units = {**ordered, **others}
+        merged = {**ordered, **others}
+        same = bool(others) and merged.keys() == self.units.keys()
+        # a round that asks for a part of what is there leaves the order, and with it the file, as it was
+        self.units = {unit: merged[unit] for unit in self.units} if same else merged
         self.made += sum(map(len, made.values()))
         self._write()
         return ordered
 
-    def prune(self, wanted: Sequence[str]) -> None:
+    def prune(self, wanted: Collection[str]) -> None:
         """Takes out units that nothing asks for any more, such as those of a message that is gone."""
-        gone = [unit for unit in self.units if unit not in set(wanted)]
+        gone = [unit for unit in self.units if unit not in wanted]
         if not gone:
             return
         self._put_aside(gone)
@@ -155,16 +158,12 @@ class StageFile:
         name = self.path.name
         if stale:
             edited = sum(_edited(row) for unit in stale for row in self.units[unit])
-            aside = (
-                f"; {edited} of their rows had been edited by hand and are now in {REPLACED}"
-                if edited
-                else ""
-            )
+            aside = f"; rows edited by hand are now in {REPLACED}: {edited}" if edited else ""
             log.warning(
                 f"{name}: {len(stale)} made anew, since {self.form.depends} changed: {_listed(stale)}{aside}"
             )
         if kept and (edited := sum(_edited(row) for rows in kept.values() for row in rows)):
-            log.info(f"{name}: {edited} rows were edited by hand and stay")
+            log.info(f"{name}: edited by hand, and kept so: {edited} of {sum(map(len, kept.values()))} rows")
         if kept and missing:
             log.info(f"{name}: {len(kept)} are there, {len(missing)} are made")
 

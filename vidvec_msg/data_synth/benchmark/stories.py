@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,8 @@ from vidvec_msg.data_synth.benchmark.task import Task
 from vidvec_msg.data_synth.chat import Reply
 from vidvec_msg.data_synth.parsing import fields_of, truths_of, words_in
 from vidvec_msg.data_synth.questions import Question
+
+log = logging.getLogger(__name__)
 
 STORIES = Form(
     "stories", "stories", "id", ("id",), {"id": (str,), "message_id": (str,), "story": (str,)},
@@ -154,6 +157,8 @@ class Refinement:
                 reason = self.critique.failed.get(story.id) or self.revision.failed.get(story.id)
                 code, words = reason or ("no answer", "no answer")
                 self.account.note(Left("refined", story.message.id, story.id, code, words))
+        if unaccepted := sum(not row["passed"] for [row] in units.values()):
+            log.warning(f"{unaccepted} stories were not accepted in the end and go on as they are")
         self.critique.refuse_to_go_on()
         self.revision.refuse_to_go_on()
         return [

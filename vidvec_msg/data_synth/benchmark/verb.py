@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,16 +15,15 @@ from vidvec_msg.data_synth.benchmark.pipeline import STAGES, Stage
 from vidvec_msg.data_synth.benchmark.providers.registry import YouTubeOptions
 from vidvec_msg.data_synth.benchmark.providers.youtube_client import BASE_URL
 from vidvec_msg.data_synth.benchmark.rankers import RankClip, RankWith
+from vidvec_msg.data_synth.benchmark.rating import check_options, collect_ratings, export
 from vidvec_msg.data_synth.benchmark.request import Build, Models, Stages, prepared
 from vidvec_msg.data_synth.benchmark.task import REPLIES
 from vidvec_msg.data_synth.funnel import terminal_table
 from vidvec_msg.data_synth.request import StructuredOption
-from vidvec_msg.errors import JobFailed, RefusedRequest, TooManyFailures
+from vidvec_msg.errors import JobFailed, Problems, RefusedRequest, TooManyFailures
 from vidvec_msg.runs import only_writer, require_new, write_json
 
 log = logging.getLogger(__name__)
-
-RANKED, TASKS, COLLECTION = "ranked.jsonl", "tasks", "collection"
 
 
 def build_benchmark(
@@ -37,6 +35,9 @@ def build_benchmark(
     ratings: list[Path] | None = None,
     rule: Path | None = None,
     files: Path | None = None,
+    collection: Path | None = None,
+    collecting: dict[str, Any] | None = None,
+    tasks: dict[str, Any] | None = None,
     until: Stage = "tasks",
     endpoint: str | None = None,
     judge_model: str | None = None,
@@ -92,6 +93,11 @@ def build_benchmark(
         rule: YAML file that says which candidates stay, by their ratings; VidMsg's rule if not given.
         files: folder of clips, or a table of clip_id and file, for candidates that are addresses; with
             ratings.
+        collection: folder to make of the ratings; OUT/collection if not given.
+        collecting: further options of that, for example {"grades": "mean", "licence": "cc-by-4.0"};
+            docs/rating.md lists them.
+        tasks: options of the tasks, for example {"raters": ["Ann", "Bo", "Cleo"], "per_message": 8};
+            docs/rating.md lists them.
         until: stage after which to stop, to look at its file.
         endpoint: address up to and without /chat/completions, for example http://localhost:8000/v1;
             OPENAI_BASE_URL from the environment, or OpenAI's own, if not given.
@@ -144,10 +150,16 @@ def build_benchmark(
         TooManyFailures: all was written, with more messages without a candidate than allowed.
     """
     options = dict(locals())
+    problems = Problems("build-benchmark")
+    check_options(tasks, collecting, problems)
+    given = {"rule": rule, "files": files, "collection": collection, "collecting": collecting}
+    without = [f"--{name}" for name, value in given.items() if value is not None]
+    if without and not ratings:
+        problems.add(f"{', '.join(without)}: about ratings; give --ratings FILE … with them")
+    problems.refuse_if_any()
     if ratings:
-        return _collected(out, ratings, rule, files, seed)
-    if rule is not None or files is not None:
-        raise RefusedRequest("--rule and --files are about ratings: give --ratings FILE … with them")
+        collect_ratings(out, ratings, collection, rule, files, collecting)
+        return out
     models = Models(
         model, judge_model or model, endpoint, key_env, structured, temperature, max_tokens, concurrency,
         timeout, retries, backoff, patience, tries, prices, budget, templates or {}, seed,
@@ -178,7 +190,7 @@ def build_benchmark(
             for one in build.providers:
                 one.close()
     if until == STAGES[-1]:
-        _export(out, seed)
+        export(out, tasks, seed=seed)
     _judge_failures(build, max_failures, out)
     return out
 
@@ -198,37 +210,6 @@ def _carried_out(build: Build, out: Path, until: Stage) -> None:
     made = {file.path.name: file.made for file in build.files if file.made}
     told = ", ".join(f"{count:,} rows of {name}" for name, count in made.items()) or "nothing was missing"
     log.info(f"made {out}: {told}")
-
-
-def _export(out: Path, seed: int) -> None:
-    from vidvec_msg.data_synth.annotation.tasks import export_tasks
-
-    ranked = out / RANKED
-    if ranked.is_file() and ranked.stat().st_size:
-        export_tasks(ranked, out / TASKS, seed=seed)
-
-
-def _collected(out: Path, ratings: Sequence[Path], rule: Path | None, files: Path | None, seed: int) -> Path:
-    """People's ratings → the collection."""
-    from vidvec_msg.data_synth.annotation.collection import collection_from_ratings
-    from vidvec_msg.data_synth.annotation.rule import load_rule
-    from vidvec_msg.runs import read_json
-
-    about = read_json(out / "summary.json", what="benchmark", made_by="vidvec-msg build-benchmark")
-    told: dict[str, Any] = {
-        name: about[name] for name in ("models", "templates", "ranking", "providers") if name in about
-    }
-    tasks = out / TASKS / "tasks.csv"
-    collection_from_ratings(
-        out / RANKED,
-        ratings,
-        out / COLLECTION,
-        rule=None if rule is None else load_rule(rule),
-        tasks=tasks if tasks.is_file() else None,
-        files=files,
-        about=told,
-    )
-    return out
 
 
 def _judge_failures(build: Build, max_failures: float, out: Path) -> None:

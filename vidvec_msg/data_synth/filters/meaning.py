@@ -30,14 +30,15 @@ class TextVectors:
     def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
         self._rows: dict[str, int] = {}
-        self._vectors = np.zeros((0, embedder.card.dim), np.float32)
+        self._vectors: Vectors | None = None  # (distinct texts, dim)
 
     def of(self, texts: Sequence[str]) -> Vectors:
         """Unit vectors ``(texts, dim)``, kept: for messages, which every step looks at."""
         new = list(dict.fromkeys(text for text in texts if text not in self._rows))
-        if new:
-            self._rows.update((text, len(self._rows) + row) for row, text in enumerate(new))
-            self._vectors = np.concatenate([self._vectors, vectors_of(new, self.embedder)])
+        if new or self._vectors is None:
+            known = [] if self._vectors is None else [self._vectors]
+            self._rows |= {text: row for row, text in enumerate(new, start=len(self._rows))}
+            self._vectors = np.concatenate([*known, vectors_of(new, self.embedder)])
         return self._vectors[[self._rows[text] for text in texts]]
 
     def once(self, texts: Sequence[str]) -> Vectors:

@@ -41,7 +41,7 @@ def settings_of(card: EmbedderCard) -> dict[str, Any]:
     recorded = {entry.name: getattr(card, entry.name) for entry in fields(card)}
     if card.frames is not None:
         recorded |= asdict(card.frames)
-    empty = (None, "", {})
+    empty: tuple[Any, ...] = (None, "", {})
     return {name: value for name, value in recorded.items() if name in accepted and value not in empty}
 
 

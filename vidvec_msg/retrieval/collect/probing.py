@@ -45,7 +45,9 @@ class ProbeFile:
     def __init__(self, path: Path, root: Path, depth: Depth) -> None:
         self.path, self.root, self.depth = path, root, depth
         self._known: dict[str, tuple[list[Any], Probe]] = {}
+        self._states: dict[str, list[Any]] = {}
         for row in _rows(path):
+            self._states.setdefault(row["path"], [row["size"], row["changed"]])
             if row.get("depth") == depth and row.get("facts") is not None:
                 key = [row["size"], row["changed"]]
                 self._known[row["path"]] = (key, Probe(MediaFacts(**row["facts"])))
@@ -54,6 +56,11 @@ class ProbeFile:
         """An earlier probe of the file as it is now; failures are tried again."""
         key, probe = self._known.get(relative(path, self.root), ([], None))
         return probe if probe is not None and key == _state(path) else None
+
+    def has_changed(self, path: Path) -> bool:
+        """Whether the file is known to have been another one when the last complete run looked into it."""
+        before = self._states.get(relative(path, self.root))
+        return before is not None and before != _state(path)
 
     def line(self, path: Path, probe: Probe) -> str:
         """A probe's line."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import filecmp
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from vidvec_msg.media.facts import MediaFacts, Medium
 from vidvec_msg.retrieval.collect.candidates import Candidate, LeftOut, relative
+from vidvec_msg.retrieval.collect.earlier import Earlier
 from vidvec_msg.retrieval.collect.joining import Found
 from vidvec_msg.retrieval.collect.probing import Probe
 from vidvec_msg.retrieval.collect.sidecars import SidecarError, Words, read_words
@@ -78,8 +80,10 @@ def write_rows(
     window: float,
     overlap: float,
     media: str,
+    earlier: Earlier,
+    has_changed: Callable[[Path], bool],
 ) -> tuple[int, int]:
-    """Writes both sides, the judgements and what was left out.
+    """Writes both sides, the judgements and what was left out; what others added to the folder stays.
 
     Returns:
         rows of the corpus, and how many of them have a transcript.
@@ -103,22 +107,23 @@ def write_rows(
                 text = said.text if start is None else said.between(start, end or 0.0)
                 fields |= {"transcript": text} if text else {}
             groups = {"groups": row.groups} if row.groups else {}
-            lines.append(json.dumps({"_id": identity, **content, **fields, **groups}, ensure_ascii=False))
+            told: dict[str, Any] = {"_id": identity, **content, **fields, **groups}
+            told |= earlier.recognised(told, row.media.values(), has_changed)
+            lines.append(json.dumps(told, ensure_ascii=False))
             written += 1
-            spoken += "transcript" in fields
+            spoken += "transcript" in told
     for split, judged in found.qrels.items():
         _write_split(out / "qrels" / f"{split}.tsv", judged, parts)
     if found.queries:
-        told = [
+        asked = [
             {name: relative(value, root) if isinstance(value, Path) else value for name, value in row.items()}
             for row in found.queries
         ]
-        _write_lines(out / "queries.jsonl", [json.dumps(row, ensure_ascii=False) for row in told])
-    else:
-        (out / "queries.jsonl").unlink(missing_ok=True)  # of the run that this one updates
-    for path in (out / "qrels").glob("*.tsv"):
-        if path.stem not in found.qrels:
-            path.unlink()
+        _write_lines(out / "queries.jsonl", [json.dumps(row, ensure_ascii=False) for row in asked])
+    elif earlier.queries:
+        (out / "queries.jsonl").unlink(missing_ok=True)
+    for split in set(earlier.splits) - set(found.qrels):
+        (out / "qrels" / f"{split}.tsv").unlink(missing_ok=True)
     reasons = [
         json.dumps({"where": one.where, "reason": one.reason, "broken": one.broken}, ensure_ascii=False)
         for one in found.left_out

@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures
 from vidvec_msg.retrieval.collect import tables
 from vidvec_msg.retrieval.collect.account import account
+from vidvec_msg.retrieval.collect.earlier import earlier_run
 from vidvec_msg.retrieval.collect.joining import read_sources, refuse_collisions
 from vidvec_msg.retrieval.collect.probing import Probe, ProbeFile, probe_all
 from vidvec_msg.retrieval.collect.row_files import LEFT_OUT, unpack, usable, write_rows
@@ -100,21 +101,25 @@ def collect(
         prefix=prefix,
     )
     refuse_collisions(found, several=len(source) > 1)
-    with _alone(out):
-        (out / MANIFEST).unlink(missing_ok=True)  # incomplete until all is written
+    with _alone(out), earlier_run(out, out / MANIFEST) as earlier:  # incomplete until all is written
         unpack(found.rows, out)
         probes: dict[Path, Probe] = {}
+        kept = ProbeFile(out / PROBES, out.resolve(), "first" if probe == "none" else probe)
         if probe != "none":
-            kept = ProbeFile(out / PROBES, out.resolve(), probe)
             files = [path for row in found.rows for path in row.media.values() if path.is_file()]
             probes = probe_all(files, kept, workers=workers, timeout=decode_timeout, name=out.name)
+        rows = usable(found, probes)
+        written, spoken = write_rows(
+            rows, found, probes, out, window=window, overlap=overlap, media=media, earlier=earlier,
+            has_changed=kept.has_changed,
+        )  # fmt: skip
+        if probe != "none":  # after the rows, which go by what was known before
             with replacing(out / PROBES) as temporary:
                 lines = [kept.line(path, one) for path, one in probes.items()]
                 temporary.write_text("".join(lines), encoding="utf-8")
-        rows = usable(found, probes)
-        written, spoken = write_rows(rows, found, probes, out, window=window, overlap=overlap, media=media)
         facts = [one.facts for one in probes.values() if one.facts is not None]
         told = account(rows, written, spoken, found.left_out, facts, len(found.queries))
+        told += earlier.account()
         for line in told:
             log.info("%s", line)
         broken = [Failure(one.where, one.reason) for one in found.left_out if one.broken]
@@ -129,6 +134,7 @@ def collect(
                 },
                 "rows": written,
                 "queries": len(found.queries),
+                "splits": sorted(found.qrels),
                 "left_out": len(found.left_out),
                 "broken": len(broken),
                 "account": told,

@@ -58,6 +58,7 @@ class CellVectors:
         self.embedder, self.cells, self.folder = embedder, tuple(cells), folder
         self.batch_size, self.spec = batch_size, spec
         self._sides: dict[str, Sequence[Item]] = {"corpus": halves.corpus, "queries": halves.queries}
+        self._complete: set[Path] = set()  # in this run
         self.variants = [variant_of(embedder, cell) for cell in cells]
         asked = any(variant.card.role_prompts for variant in self.variants)
         # side, the role in which it is worded; the other roles are those of the reverse direction
@@ -128,16 +129,20 @@ class CellVectors:
 
     def _made(self, number: int, side: str, role: Role) -> None:
         plain, items = self._plain(number, side, role), self._sides[side]
+        place = self._place(plain, side)
+        if place in self._complete:
+            return
         embed_items(
             items,
             plain,
             role="document" if side == "corpus" else "query",
-            out=self._place(plain, side),
+            out=place,
             batch_size=self.batch_size,
             shard_size=_SHARD,
             max_failures=len(items),  # counted at the end, when the report has been written
             spec=self.spec,
         )
+        self._complete.add(place)
 
 
 def variant_of(embedder: MultimodalLLM, cell: Cell) -> MultimodalLLM:

@@ -110,7 +110,7 @@ def cross_validated(values: Values, *, seed: int = 0, folds: int = 10, repeats: 
         rest = (total - left_out) / (queries - np.bincount(fold))  # (candidates, folds)
         winner = np.round(rest, 12).argmax(axis=0)  # (folds,)
         found += float(left_out[winner, np.arange(len(winner))].sum())
-    return found / (repeats * queries)
+    return float(found / (repeats * queries))
 
 
 def range_of(places: Values, shares: Values, *, level: float = 0.95) -> tuple[float, float]:

@@ -63,7 +63,9 @@ class Cell:
             return template
         return replace(
             template,
-            **{name: f"{self.prefix}\n{getattr(template, name)}" for name in ("video", "image", "audio")},
+            video=f"{self.prefix}\n{template.video}",
+            image=f"{self.prefix}\n{template.image}",
+            audio=f"{self.prefix}\n{template.audio}",
         )
 
 
@@ -114,8 +116,8 @@ def read_grid(axes: Mapping[str, Sequence[Any] | None], *, max_cells: int) -> Gr
         )
     problems.refuse_if_any()
     cells, left_out = [Cell(GIVEN)], []
-    for values in itertools.product(*varied.values()):
-        cell = _cell(dict(zip(varied, values, strict=True)))
+    for chosen in itertools.product(*varied.values()):
+        cell = _cell(dict(zip(varied, chosen, strict=True)))
         try:
             for words in (cell.instructions or {}).values():
                 worded_for(cell.prompt or PromptTemplate(), words)

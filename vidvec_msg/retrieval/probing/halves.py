@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,21 +26,28 @@ class Halves:
         validation: items and judgements of the choice.
         test: those of the numbers that are reported.
         how: where the two come from, for people.
+        corpus: documents of either, each once, in the collection's order: another seed halves the same items.
+        queries: queries of either, likewise.
     """
 
     validation: Sides
     test: Sides
     how: str
+    corpus: tuple[Item, ...]
+    queries: tuple[Item, ...]
 
-    @property
-    def corpus(self) -> tuple[Item, ...]:
-        """Documents of either, each once."""
-        return _union(self.validation.corpus, self.test.corpus)
-
-    @property
-    def queries(self) -> tuple[Item, ...]:
-        """Queries of either, each once."""
-        return _union(self.validation.queries, self.test.queries)
+    @classmethod
+    def of(cls, collection: Collection, validation: Sides, test: Sides, how: str) -> Halves:
+        """Both, and whose items are needed."""
+        documents = {item.id for item in (*validation.corpus, *test.corpus)}
+        queries = {item.id for item in (*validation.queries, *test.queries)}
+        return cls(
+            validation,
+            test,
+            how,
+            tuple(item for item in collection.corpus if item.id in documents),
+            tuple(item for item in collection.queries if item.id in queries),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """For a manifest."""
@@ -94,13 +100,13 @@ def read_halves(
         choosing = Sides.of(Collection.load(collection, split=validation), validation, pool)
         telling = Sides.of(loaded, test, pool)
         refuse_shared_queries(telling, choosing, what=what, same_folder=True)
-        return Halves(choosing, telling, f"splits {validation} and {test} of the collection")
+        return Halves.of(loaded, choosing, telling, f"splits {validation} and {test} of the collection")
     Sides.of(loaded, test, pool)  # refuses a split without positives
     parts = halved(loaded, test, share=share, keep_together=keep_together, seed=seed)
     both = dataclasses.replace(loaded, qrels=dict(zip(("validation", "test"), parts, strict=True)))
     together = "" if keep_together is None else f", queries of one {keep_together} kept together"
     how = f"split {test} halved by queries (seed {seed}, {share:.0%} choose{together})"
-    return Halves(Sides.of(both, "validation", pool), Sides.of(both, "test", pool), how)
+    return Halves.of(both, Sides.of(both, "validation", pool), Sides.of(both, "test", pool), how)
 
 
 def halved(
@@ -140,7 +146,7 @@ def halved(
         query: [
             ("query", content(item)),
             *(("document", content(documents[one])) for one in relevant[query] if one in documents),
-            *([("group", item.groups[keep_together])] if keep_together in item.groups else []),
+            *(("group", value) for key, value in item.groups.items() if key == keep_together),
         ]
         for query, item in queries.items()
     }
@@ -180,8 +186,3 @@ def _connected(links: dict[str, list[Any]]) -> list[list[str]]:
     for name in links:
         found.setdefault(root(name), []).append(name)
     return list(found.values())
-
-
-def _union(first: Sequence[Item], second: Iterable[Item]) -> tuple[Item, ...]:
-    have = {item.id for item in first}
-    return (*first, *(item for item in second if item.id not in have))

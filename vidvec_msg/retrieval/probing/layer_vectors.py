@@ -27,7 +27,7 @@ from vidvec_msg.retrieval.evaluation.ranked import Embedded
 from vidvec_msg.retrieval.evaluation.sides import Made
 from vidvec_msg.retrieval.probing.halves import Halves
 
-_CALL_BYTES = 256 << 20  # float32 states of one call of the model
+_CALL_BYTES = 128 << 20  # float32 states of one call of the model, which are copied some times
 _SHARD_BYTES = 256 << 20
 
 

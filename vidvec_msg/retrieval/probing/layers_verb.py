@@ -92,7 +92,7 @@ def probe_layers(
         poolings: "last", "mean", "visual" (the mean of visual tokens); by default all that differ here.
         dtype: how vectors are stored; float16 halves them and rounds in the fourth digit.
         vectors: folder for the vectors, to be used again with other options; by default OUT/vectors.
-        batch_size: items per call of the model; 0: as many as 256 MB of states allow, 1,024 texts at most.
+        batch_size: items per call of the model; 0: as many as 128 MB of states allow, 1,024 texts at most.
         max_failures: items that may fail: a count, or a share of all items if below 1.
         seed: of halves, resamples and sign patterns.
         json: print probe.json instead of the tables.

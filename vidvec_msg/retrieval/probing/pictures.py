@@ -8,7 +8,7 @@ from typing import Any
 
 from vidvec_msg.embedders.pooling import FINAL
 from vidvec_msg.embedders.read_outs import ReadOut
-from vidvec_msg.retrieval.probing.trial import WAYS, Outcome, Way
+from vidvec_msg.retrieval.probing.trial import MOST_TIED, WAYS, Outcome, Way
 from vidvec_msg.retrieval.reports.tables import is_share
 from vidvec_msg.runs import replacing
 
@@ -30,11 +30,13 @@ def draw_curves(path: Path, outcome: Outcome, read_outs: Sequence[ReadOut], *, b
     figure, panels = _panels(len(WAYS), width=6.2, height=4.0)
     for panel, way in zip(panels, WAYS, strict=True):
         _draw_layers(panel, outcome, read_outs, way, blocks)
-    panels[0].legend(frameon=False, fontsize=7, loc="best")
+    panels[0].legend(frameon=False, fontsize=7, loc="best", handlelength=3.5)
     _write(path, figure)
 
 
 def _draw_layers(panel: Any, outcome: Outcome, read_outs: Sequence[ReadOut], way: Way, blocks: int) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     metric = outcome.rule.metric
     scale = 100 if is_share(metric) else 1
     values = scale * outcome.validation[way][metric]
@@ -43,9 +45,10 @@ def _draw_layers(panel: Any, outcome: Outcome, read_outs: Sequence[ReadOut], way
             points = sorted(
                 (blocks if one.layer == FINAL else one.layer, values[number])
                 for number, one in enumerate(read_outs)
-                if one.pooling == pooling and (one.normed == normed or (normed and one.layer == FINAL))
-                and not (one.layer == FINAL and not normed)
-            )  # fmt: skip
+                if one.pooling == pooling
+                and normed == (one.normed or one.layer == FINAL)
+                and outcome.tied[way][number] <= MOST_TIED
+            )
             if len(points) > 1:
                 across, up = zip(*points, strict=True)
                 panel.plot(
@@ -60,7 +63,8 @@ def _draw_layers(panel: Any, outcome: Outcome, read_outs: Sequence[ReadOut], way
         marker="o", markersize=5, capsize=3, linewidth=1.2, zorder=5, label="best, 95% interval",
     )  # fmt: skip
     panel.axhline(values[0], color=_GREY, linewidth=1, linestyle=":", label=outcome.names[0])
-    panel.set_title(f"{outcome.labels[way]}: {metric} on validation", loc="left", fontsize=9)
+    _title(panel, outcome, way)
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.set_xlabel("layer (0: embeddings; the normed line ends in the final state)")
     panel.set_xlim(-0.3, blocks + 0.3)
 
@@ -83,7 +87,7 @@ def draw_cells(path: Path, outcome: Outcome) -> None:
             colour = "#1f5fa8" if number == outcome.best else "#c2571a" if number == 0 else _GREY
             panel.plot([low, high], [row, row], color=colour, linewidth=1.4)
             panel.plot([values[number]], [row], color=colour, marker="o", markersize=4)
-        panel.set_title(f"{outcome.labels[way]}: {metric} on validation", loc="left", fontsize=9)
+        _title(panel, outcome, way)
     names = [_short(outcome.names[number]) for number in order]
     panels[0].set_yticks(range(len(order)), names, fontsize=7)
     panels[0].invert_yaxis()
@@ -96,6 +100,13 @@ def ranked(outcome: Outcome) -> list[int]:
     worth = values if outcome.choice.value == values.max() else -values
     rest = sorted(range(len(values)), key=lambda number: -worth[number])
     return [outcome.best, *(number for number in rest if number != outcome.best)]
+
+
+def _title(panel: Any, outcome: Outcome, way: Way) -> None:
+    unit = " (%)" if is_share(outcome.rule.metric) else ""
+    panel.set_title(
+        f"{outcome.labels[way]}: {outcome.rule.metric}{unit} on validation", loc="left", fontsize=9
+    )
 
 
 def _short(name: str, most: int = 70) -> str:

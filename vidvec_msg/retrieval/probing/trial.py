@@ -23,6 +23,7 @@ from vidvec_msg.retrieval.metrics import MEDIANS, lower_is_better, parse_metrics
 from vidvec_msg.retrieval.probing.choice import Choice, Values, choose
 from vidvec_msg.retrieval.probing.halves import Halves
 
+MOST_TIED = 0.5  # share of queries that tie at rank 1 from which a candidate is not chosen
 DEFAULT_METRICS = ("map", "hit_rate@1", "recall@10", "mrr")
 Way = Literal["forward", "reverse"]
 WAYS: tuple[Way, ...] = ("forward", "reverse")
@@ -72,6 +73,7 @@ class Outcome:
         validation: way → metric → (candidates,) means.
         lows: way → (candidates,) lower ends of the rule's metric, on validation.
         highs: upper ends.
+        tied: way → (candidates,) share of the validation queries that tie at rank 1.
         choices: way → the best by the rule's metric in that direction.
         tested: way → metric → scores on the test, of the chosen one and of the first.
         differences: way → metric → chosen less first on the test; empty if they are the same.
@@ -84,6 +86,7 @@ class Outcome:
     validation: dict[Way, dict[str, Values]]
     lows: dict[Way, Values]
     highs: dict[Way, Values]
+    tied: dict[Way, Values]
     choices: dict[Way, Choice]
     tested: dict[Way, dict[str, tuple[Score, Score]]]
     differences: dict[Way, dict[str, Difference]]
@@ -136,6 +139,7 @@ class Outcome:
                 "metrics": {metric: float(values[number]) for metric, values in self.validation[way].items()},
                 "low": float(self.lows[way][number]),
                 "high": float(self.highs[way][number]),
+                "tied": float(self.tied[way][number]),
             }
             for way in WAYS
         }
@@ -157,6 +161,7 @@ def compared(
     means: dict[Way, dict[str, list[float]]] = {way: {m: [] for m in rule.metrics} for way in WAYS}
     deciding: dict[Way, list[Values]] = {way: [] for way in WAYS}
     asked: dict[Way, tuple[str, ...]] = {}
+    tied: dict[Way, list[float]] = {way: [] for way in WAYS}
     for number in range(len(names)):
         found = scored(halves.validation, vectors(number), plain)
         for way in WAYS:
@@ -168,11 +173,13 @@ def compared(
                     "are not of the same queries; see failures.jsonl in the vectors' folders, and leave "
                     "those items or this candidate out"
                 )
+            tied[way].append(direction.tied_at_top / max(len(direction.query_ids), 1))
             deciding[way].append(direction.per_query[rule.metric])
             for metric in rule.metrics:
                 means[way][metric].append(float(direction.metrics[metric].value or 0.0))
     sign = -1.0 if lower_is_better(rule.metric) else 1.0
-    choices = {way: _signed(choose(sign * np.stack(deciding[way]), seed=seed), sign) for way in WAYS}
+    shares = {way: np.asarray(tied[way]) for way in WAYS}
+    choices = {way: _signed(_chosen(sign * np.stack(deciding[way]), shares[way], seed), sign) for way in WAYS}
     ends = {way: _ends(np.stack(deciding[way]), seed) for way in WAYS}
     best = choices[rule.way].best
     told = replace(plain, intervals=True, chance=True)
@@ -184,6 +191,7 @@ def compared(
         validation={way: {m: np.asarray(v) for m, v in means[way].items()} for way in WAYS},
         lows={way: ends[way][0] for way in WAYS},
         highs={way: ends[way][1] for way in WAYS},
+        tied=shares,
         choices=choices,
         tested={
             way: {
@@ -220,6 +228,16 @@ def scored(sides: Sides, made: Made, options: Options) -> Evaluation:
             label=f"{right} → {left}",
         ),
     )
+
+
+def _chosen(values: Values, tied: Values, seed: int) -> Choice:
+    """The best of those that tell items apart. Layer 0 at the last token reads one token of the prompt, the
+    same for every item: its ranking is the order of the ids, whose value may be high by accident."""
+    eligible = np.flatnonzero((tied <= MOST_TIED) | (np.arange(len(tied)) == 0))
+    found = choose(values[eligible], seed=seed)
+    shares = np.zeros(len(values))
+    shares[eligible] = found.shares
+    return replace(found, best=int(eligible[found.best]), shares=shares)
 
 
 def _differences(tests: Sequence[Evaluation], way: Way, seed: int) -> dict[str, Difference]:

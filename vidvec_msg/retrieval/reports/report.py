@@ -33,6 +33,7 @@ from vidvec_msg.retrieval.reports.page_parts import (
     query_sheet,
     rank_histogram,
 )
+from vidvec_msg.retrieval.reports.reranked import reranked_body
 from vidvec_msg.retrieval.reports.sections import (
     confusion_body,
     diverging_body,
@@ -122,6 +123,7 @@ def _more_sections(
     """What there is of confusions, score distributions, diverging pairs and dual softmax."""
     both = report["forward"], report["reverse"]
     found = [
+        Section("Reranked", reranked_body(report.get("reranked"))),
         Section("What papers publish", published_body(report), "Their numbers, not rerun here."),
         Section(
             "What is taken for what",

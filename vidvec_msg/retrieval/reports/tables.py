@@ -68,6 +68,10 @@ def markdown_tables(report: Mapping[str, Any]) -> str:
         lines += _markdown_groups(part)
         lines += published_table(report, name)
     lines += _markdown_dual_softmax(report)
+    if found := report.get("reranked"):
+        from vidvec_msg.retrieval.reports.reranked import reranked_markdown
+
+        lines.append(reranked_markdown(found))
     return "\n".join(lines)
 
 
@@ -103,6 +107,10 @@ def terminal_tables(report: Mapping[str, Any]) -> str:
                 for row in found.rows:
                     table.add_row(*row)
                 console.print(table, *found.sources, highlight=False)
+    if found := report.get("reranked"):
+        from vidvec_msg.retrieval.reports.reranked import reranked_markdown
+
+        return capture.get() + reranked_markdown(found)
     return capture.get()
 
 

@@ -172,6 +172,6 @@ def _refuse_other_head(folder: Path) -> None:
         return
     if not (folder / "modules.json").is_file() and not str(kinds[0]).endswith("ForSequenceClassification"):
         raise RefusedRequest(
-            f"{folder} is a {kinds[0] or 'model without a head'}, not a CrossEncoder: it has no classifier of "
-            "pairs, and a new one would be random"
+            f"{folder} is a {kinds[0] or 'model without a head'}, not a CrossEncoder: it has no classifier "
+            "of pairs, and a new one would be random"
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.errors import JobFailed
 from vidvec_msg.formats.trec import run_writer
 from vidvec_msg.retrieval.comparison.evaluated_runs import Way
 from vidvec_msg.retrieval.evaluation.directions import Direction, score_ranked
@@ -20,7 +20,7 @@ from vidvec_msg.retrieval.evaluation.scoring import side_names
 from vidvec_msg.retrieval.fusing.lists import Lists
 from vidvec_msg.retrieval.metrics import MEDIANS, per_query
 from vidvec_msg.retrieval.reranking.calibration import Calibrate, fit, reliability
-from vidvec_msg.retrieval.reranking.contract import Reranker
+from vidvec_msg.retrieval.reranking.contract import Reranker, Unjudged
 from vidvec_msg.retrieval.reranking.judgements import JUDGEMENTS, Judgements, Outcome, Pair, judge_all
 from vidvec_msg.retrieval.reranking.scores import (
     Calibration,
@@ -30,7 +30,7 @@ from vidvec_msg.retrieval.reranking.scores import (
     reranked,
     value_of,
 )
-from vidvec_msg.retrieval.reranking.stage import NOTHING, Prior, Stage, groups_of
+from vidvec_msg.retrieval.reranking.stage import NOTHING, Prior, Stage, blank_clip, groups_of
 from vidvec_msg.runs import replacing
 
 SINGLE = "single stage"
@@ -70,7 +70,7 @@ class Reranked:
     Args:
         directions: of the last row, the one that all that was asked for went into.
         section: what ``report.json`` says of it.
-        pairs: that were judged or failed, of the test, priors included.
+        pairs: that were judged or failed, those of priors and validation included.
         failed: of them.
     """
 
@@ -89,6 +89,7 @@ def rerank_stage(
     out: Path,
     *,
     spec: str,
+    judgements: Path | None = None,
 ) -> Reranked:
     """Judges the top of all lists, and scores each way of using the judgements.
 
@@ -100,39 +101,26 @@ def rerank_stage(
         options: how lists are scored.
         out: folder of ``judgements.jsonl``, ``failures.jsonl`` and the last row's ``runs/``.
         spec: the reranker's, for the report.
+        judgements: file of judgements, where it is not in ``out``.
     """
+    kept = Judgements(judgements or out / JUDGEMENTS)
+    blank = blank_clip(test.clips) if settings.prior in ("query", "both") else None
     stages = [test] if validation is None else [test, validation]
-    groups = groups_of(stages, settings.depth, settings.prior)
-    outcome = judge_all(reranker, groups, Judgements(out / JUDGEMENTS))
-    _write_failures(out / FAILURES, outcome)
+    groups = [groups_of(stage, settings.depth, settings.prior, blank) for stage in stages]
+    outcomes = [judge_all(reranker, mine, kept) for mine in groups]
+    failures = [one for outcome in outcomes for one in outcome.failures]
+    _write_failures(out / FAILURES, failures)
 
-    raw = logits_of(outcome.judged, settings.score, "none")
-    logits = raw if settings.prior == "none" else logits_of(outcome.judged, settings.score, settings.prior)
-    own = _pairs(test, settings.depth)
-    calibration, part = _calibrated(own, test, validation, raw, logits, settings)
+    judged = [_Judged.of(*both, settings) for both in zip(stages, outcomes, strict=True)]
+    own, others = judged[0], judged[1] if len(judged) > 1 else None
+    calibration, part = _calibrated(own, others, settings)
     directions: dict[Way, Direction] = {}
     ways: dict[str, Any] = {}
     for way in test.lists:
-        rows = {SINGLE: test.lists[way]}
-        rows[RERANKED] = reranked(test, way, settings.depth, raw, score=settings.score)
-        if settings.prior != "none":
-            rows[LESS_PRIOR] = reranked(test, way, settings.depth, logits, score=settings.score)
-        chosen = None
-        if validation is not None:
-            fusion, chosen = choose_weight(validation, way, logits, settings, calibration, options)
-            rows[FUSED] = reranked(
-                test,
-                way,
-                settings.depth,
-                logits,
-                score=settings.score,
-                calibration=calibration,
-                fusion=fusion,
-            )
+        rows, chosen = _rows(own, others, way, settings, calibration, options)
         scored = {name: score_lists(test, way, lists, options) for name, lists in rows.items()}
-        last = list(rows)[-1]
-        path = out / "runs" / f"{way}.trec"
-        directions[way] = score_lists(test, way, rows[last], options, path=path, tag=reranker.name)
+        last, path = list(rows.values())[-1], out / "runs" / f"{way}.trec"
+        directions[way] = score_lists(test, way, last, options, path=path, tag=reranker.name)
         ways[way] = {
             "label": directions[way].label,
             "queries": len(directions[way].query_ids),
@@ -140,18 +128,37 @@ def rerank_stage(
             "differences": _differences(scored, options),
             "fusion": chosen,
         }
-    failed = len({(one.clip, one.text) for one in outcome.failures})
+    pairs = sum(len(group.texts) for mine in groups for group in mine)
     section = {
         "reranker": {"spec": spec, "name": reranker.name, "fingerprint": reranker.fingerprint},
         **asdict(settings),
-        "pairs": sum(len(group.texts) for group in groups),
-        "asked": outcome.asked,
-        "failed": failed,
-        "mass": _mass(outcome),
+        "pairs": pairs,
+        "failed": len(failures),
+        "mass": _mass(outcomes[0]),
         **ways,
         "calibration": part,
     }
-    return Reranked(directions, section, section["pairs"], failed)
+    return Reranked(directions, section, pairs, len(failures))
+
+
+def _rows(
+    own: _Judged,
+    others: _Judged | None,
+    way: Way,
+    settings: Settings,
+    calibration: Calibration,
+    options: Options,
+) -> tuple[dict[str, Lists], dict[str, Any] | None]:
+    """The lists of every way of using the judgements, and how the weight of a fusion was chosen."""
+    stage, depth, score = own.stage, settings.depth, settings.score
+    rows = {SINGLE: stage.lists[way], RERANKED: reranked(stage, way, depth, own.raw, score=score)}
+    if settings.prior != "none":
+        rows[LESS_PRIOR] = reranked(stage, way, depth, own.logits, score=score)
+    if others is None:
+        return rows, None
+    fusion, chosen = choose_weight(others.stage, way, others.logits, settings, calibration, options)
+    rows[FUSED] = reranked(stage, way, depth, own.logits, score=score, calibration=calibration, fusion=fusion)
+    return rows, chosen
 
 
 def score_lists(
@@ -243,40 +250,55 @@ def _pairs(stage: Stage, depth: int) -> list[Pair]:
     return list(found)
 
 
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A stage with its logits.
+
+    Args:
+        stage: the lists.
+        pairs: at their top, each once.
+        raw: logits as they were read.
+        logits: less the priors.
+    """
+
+    stage: Stage
+    pairs: list[Pair]
+    raw: dict[Pair, float]
+    logits: dict[Pair, float]
+
+    @classmethod
+    def of(cls, stage: Stage, outcome: Outcome, settings: Settings) -> _Judged:
+        raw = logits_of(outcome.judged, settings.score, "none")
+        less = raw if settings.prior == "none" else logits_of(outcome.judged, settings.score, settings.prior)
+        return cls(stage, _pairs(stage, settings.depth), raw, less)
+
+    def labelled(self, logits: Mapping[Pair, float]) -> tuple[list[float], list[bool]]:
+        """Logits of the pairs that have one, and whether each is right."""
+        mine = [pair for pair in self.pairs if pair in logits]
+        return [logits[pair] for pair in mine], [self.stage.positive(pair) for pair in mine]
+
+
 def _calibrated(
-    own: Sequence[Pair],
-    test: Stage,
-    validation: Stage | None,
-    raw: Mapping[Pair, float],
-    logits: Mapping[Pair, float],
-    settings: Settings,
+    own: _Judged, others: _Judged | None, settings: Settings
 ) -> tuple[Calibration, dict[str, Any]]:
     """The calibration, fitted on validation pairs, and the reliability of the test's before and after."""
-    calibration, pairs = Calibration(), 0
-    if validation is not None:
-        others = [pair for pair in _pairs(validation, settings.depth) if pair in logits]
-        if not others:
-            raise RefusedRequest(
-                "none of the validation pairs could be judged: nothing can be fitted on them"
-            )
-        pairs = len(others)
-        calibration = fit(
-            [logits[pair] for pair in others],
-            [validation.positive(pair) for pair in others],
-            settings.calibrate,
-        )
-
-    def of(table: Mapping[Pair, float], how: Calibration) -> dict[str, Any] | None:
-        mine = [pair for pair in own if pair in table]
-        found = reliability([table[pair] for pair in mine], [test.positive(pair) for pair in mine], how)
-        return None if found is None else found.to_dict()
-
+    before = reliability(*own.labelled(own.raw), Calibration())
+    told: dict[str, Any] = {"before": None if before is None else before.to_dict()}
+    if others is None:
+        return Calibration(), {
+            **told, "after": None, "temperature": None, "bias": None, "validation_pairs": 0
+        }  # fmt: skip
+    logits, right = others.labelled(others.logits)
+    if not logits:
+        raise JobFailed("none of the validation pairs could be judged: nothing can be fitted on them")
+    calibration = fit(logits, right, settings.calibrate)
+    after = reliability(*own.labelled(own.logits), calibration)
     return calibration, {
-        "before": of(raw, Calibration()),
-        "after": None if validation is None else of(logits, calibration),
-        "temperature": None if validation is None else calibration.temperature,
-        "bias": None if validation is None else calibration.bias,
-        "validation_pairs": pairs,
+        **told,
+        "after": None if after is None else after.to_dict(),
+        "temperature": calibration.temperature,
+        "bias": calibration.bias,
+        "validation_pairs": len(logits),
     }
 
 
@@ -305,10 +327,10 @@ def _mass(outcome: Outcome) -> float | None:
     return float(np.mean(both)) if both else None
 
 
-def _write_failures(path: Path, outcome: Outcome) -> None:
+def _write_failures(path: Path, failures: Sequence[Unjudged]) -> None:
     import json
 
-    rows = [{"clip": one.clip, "text": one.text, "reason": one.reason} for one in outcome.failures]
+    rows = [{"clip": one.clip, "text": one.text, "reason": one.reason} for one in failures]
     with replacing(path) as temporary:
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         temporary.write_text("".join(lines), encoding="utf-8")

@@ -91,6 +91,10 @@ def judge_all(reranker: Reranker, groups: Sequence[Group], kept: Judgements) -> 
     }
     open_ = [group for group in (_missing(group, keys, kept) for group in groups) if group.texts]
     asked = sum(len(group.texts) for group in open_)
+    log.info(
+        "%s: %s pairs of %s clips to judge, %s kept from before",
+        reranker.name, f"{asked:,}", f"{len(open_):,}", f"{len(keys) - asked:,}",
+    )  # fmt: skip
     failures: list[Unjudged] = []
     done = 0
     with progress("rerank", asked, done=0, log=log) as tell:

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from vidvec_msg.errors import RefusedRequest
-from vidvec_msg.formats.items import Item, Pixels
+from vidvec_msg.formats.items import Item, Modality, Pixels
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.media.images import ImageError, read_image
 from vidvec_msg.media.limits import shared_pool
@@ -47,6 +47,11 @@ class Stage:
     def texts_ask(self) -> bool:
         """Whether the texts of the pairs are the queries' side."""
         return _all_texts(self.sides.queries)
+
+    @property
+    def clips(self) -> tuple[Item, ...]:
+        """The side of the clips."""
+        return self.sides.corpus if self.texts_ask else self.sides.queries
 
     def candidates(self, way: Way) -> tuple[Item, ...]:
         """Of a direction, in the order of the lists' columns."""
@@ -90,8 +95,7 @@ def refuse_other_kinds(stage: Stage, modalities: Sequence[str], name: str) -> No
             f"a reranker compares a text with a clip, and neither side is all texts: the queries are "
             f"{kind_of(sides.queries)}, the corpus is {kind_of(sides.corpus)}"
         )
-    clips = sides.corpus if stage.texts_ask else sides.queries
-    unread = sorted({clip.modality for clip in clips} - set(modalities))
+    unread = sorted({clip.modality for clip in stage.clips} - set(modalities))
     if unread:
         raise RefusedRequest(
             f"the reranker {name} reads {', '.join(modalities)}, and clips of this collection are "
@@ -129,41 +133,31 @@ def depth_of(depth: int | str, stage: Stage, *, exclude_self: bool = False) -> i
     return wanted
 
 
-def groups_of(stages: Sequence[Stage], depth: int, prior: Prior) -> list[Group]:
+def groups_of(stage: Stage, depth: int, prior: Prior, blank: Item | None) -> list[Group]:
     """The pairs at the top of all lists, grouped by clip, each pair once; and those of the priors.
 
     Args:
-        stages: of one or more splits of the same kinds.
+        stage: of one split.
         depth: candidates of each query.
         prior: which content-free pairs are added: every text with a blank clip ("query"), every clip with an
             empty query ("clip"), or "both".
+        blank: the blank clip, from :func:`blank_clip`; needed for "query" and "both".
     """
-    clips: dict[str, Item] = {}
-    texts: dict[str, Item] = {}
+    texts = {item.id: item for item in (stage.sides.queries if stage.texts_ask else stage.sides.corpus)}
+    clips = {item.id: item for item in stage.clips}
     wanted: dict[str, dict[str, None]] = {}
-    for stage in stages:
-        one, other = (
-            (stage.sides.queries, stage.sides.corpus)
-            if stage.texts_ask
-            else (stage.sides.corpus, stage.sides.queries)
-        )
-        texts |= {item.id: item for item in one}
-        clips |= {item.id: item for item in other}
-        for way in stage.lists:
-            for query, candidates in stage.top(way, depth).items():
-                for candidate in candidates:
-                    clip, text = stage.pair(way, query, candidate)
-                    wanted.setdefault(clip, {})[text] = None
-    nothing = Item(NOTHING, text="")
-    groups = []
-    for clip, mine in wanted.items():
-        asked = [texts[text] for text in mine]
-        groups.append(Group(clips[clip], (*asked, nothing) if prior in ("clip", "both") else tuple(asked)))
-    if prior in ("query", "both") and groups:
+    for way in stage.lists:
+        for query, candidates in stage.top(way, depth).items():
+            for candidate in candidates:
+                clip, text = stage.pair(way, query, candidate)
+                wanted.setdefault(clip, {})[text] = None
+    nothing = (Item(NOTHING, text=""),) if prior in ("clip", "both") else ()
+    groups = [
+        Group(clips[clip], (*(texts[text] for text in mine), *nothing)) for clip, mine in wanted.items()
+    ]
+    if blank is not None and groups:
         used = dict.fromkeys(text for mine in wanted.values() for text in mine)
-        groups.append(
-            Group(blank_clip([clips[clip] for clip in wanted]), tuple(texts[text] for text in used))
-        )
+        groups.append(Group(blank, tuple(texts[text] for text in used)))
     return groups
 
 
@@ -176,6 +170,20 @@ def blank_clip(clips: Sequence[Item]) -> Item:
     Raises:
         RefusedRequest: the clips are of several kinds, or sound, of which nothing is blank.
     """
+    kind = blank_kind(clips)
+    if kind == "text":
+        return Item(NOTHING, text="")
+    if kind == "image":
+        return Item(NOTHING, image=_black_image(clips))
+    return Item(NOTHING, video=_black_frames(clips), fps=_BLANK_FPS)
+
+
+def blank_kind(clips: Sequence[Item]) -> Modality:
+    """The kind of clips of which a blank one can be made.
+
+    Raises:
+        RefusedRequest: they are of several kinds, or sound.
+    """
     kinds = {clip.modality for clip in clips}
     if len(kinds) > 1 or "audio" in kinds:
         raise RefusedRequest(
@@ -183,11 +191,7 @@ def blank_clip(clips: Sequence[Item]) -> Item:
             "--prior clip or none"
         )
     (kind,) = kinds
-    if kind == "text":
-        return Item(NOTHING, text="")
-    if kind == "image":
-        return Item(NOTHING, image=_black_image(clips))
-    return Item(NOTHING, video=_black_frames(clips), fps=_BLANK_FPS)
+    return kind
 
 
 def _black_frames(clips: Sequence[Item]) -> Pixels:

@@ -21,7 +21,7 @@ class Clip:
 
     Args:
         id: without spaces, unique with its provider.
-        video: address or absolute path; None for a text that stands for a clip.
+        video: address or absolute path; None for a text that stands for a clip, which ``about`` holds.
         title: empty if unknown.
         description: words about the clip, its transcript included where that is known.
         duration: seconds; None if unknown.

@@ -21,10 +21,10 @@ from vidvec_msg.data_synth.benchmark.providers.contract import (
     youtube_id,
 )  # fmt: skip
 from vidvec_msg.data_synth.embedding import MessageVectors
+from vidvec_msg.data_synth.filters.meaning import vectors_of
 from vidvec_msg.data_synth.filters.words import content_stems, stems_of, words_of
 from vidvec_msg.embedders.contract import Vectors
 from vidvec_msg.errors import Problems
-from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.pairs import rows_of
 from vidvec_msg.runs import file_digest
 
@@ -156,26 +156,19 @@ class Links:
     def _nearest(self, query: str) -> list[int]:
         """Rows that were found for no message in particular, best first."""
         free = [row for row, link in enumerate(self.links) if not link.message_id]
-        embedder = self.vectors.embedder() if free else None
-        if embedder is None:
+        known = self.vectors.vectors() if free else None
+        if known is None:
             asked = content_stems(words_of(query))
             scores = {
                 row: len(set(asked) & set(stems_of(words_of(_words(self.links[row].clip))))) for row in free
             }
             return sorted((row for row in free if scores[row]), key=lambda row: (-scores[row], row))
         if self._embedded is None:
-            self._embedded = self._documents(free)
-        vector = embedder.encode([Item("query", text=query)], role="query")[0]  # (dim,)
+            texts = [_words(self.links[row].clip) for row in free]
+            self._embedded = vectors_of(texts, known.embedder, role="document")
+        [vector] = vectors_of([query], known.embedder)  # (dim,)
         cosines = self._embedded @ vector  # (free,)
         return [free[place] for place in np.argsort(-cosines, kind="stable").tolist()]
-
-    def _documents(self, rows: Sequence[int]) -> Vectors:
-        from vidvec_msg.data_synth.filters.meaning import vectors_of
-
-        embedder = self.vectors.embedder()
-        if embedder is None:
-            raise RuntimeError("no embedder")
-        return vectors_of([_words(self.links[row].clip) for row in rows], embedder, role="document")
 
 
 def _words(clip: Clip) -> str:

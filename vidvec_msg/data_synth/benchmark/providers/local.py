@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vidvec_msg.data_synth.benchmark.providers.contract import Clip, Wanted, too_long
+from vidvec_msg.data_synth.embedding import MessageVectors
 from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.runs import digest_of, file_digest
@@ -50,13 +51,13 @@ class Local:
     Args:
         folder: of the clips.
         kind: what it is.
-        embedder: spec; an index knows its own.
+        vectors: holds the embedder; an index knows its own.
         work: where the index is built.
     """
 
     folder: Path
     kind: Source
-    embedder: str | None
+    vectors: MessageVectors
     work: Path
     name: str = field(init=False, default="local")
     _searcher: Any = field(init=False, repr=False, default=None)
@@ -67,7 +68,7 @@ class Local:
     @property
     def settings(self) -> Mapping[str, Any]:
         """See :class:`~vidvec_msg.data_synth.benchmark.providers.contract.Provider`."""
-        return {"state": self.state, "embedder": self.embedder}
+        return {"state": self.state, "embedder": self.vectors.spec}
 
     @property
     def state(self) -> str:
@@ -123,13 +124,17 @@ class Local:
         last = self._lengths.get(str(Path(video).resolve())) if video and end is None else end
         length = None if last is None else last - (start or 0.0)
         words = [item.text, item.transcript, item.ocr] if item is not None else [known.get("text")]
-        about = {name: value for name, value in (("start", start), ("end", end)) if value is not None}
-        reason = (
-            too_long(length, max_seconds) if video else "no clip: it has no video that people could watch"
-        )
+        about: dict[str, Any] = {
+            name: value for name, value in (("start", start), ("end", end)) if value is not None
+        }
+        reason = too_long(length, max_seconds)
+        if not video and words[0]:
+            about["text"] = words[0]  # stands for a clip, and is what people judge
+        elif not video:
+            reason = "no clip: it has neither a video nor a text that people could judge"
         return Clip(
             identity,
-            str(Path(video).absolute()) if video else None,
+            str(Path(video).resolve()) if video else None,
             (item.title or "") if item is not None else "",
             "\n".join(one for one in words if one),
             length,
@@ -142,7 +147,8 @@ class Local:
             from vidvec_msg.retrieval.searching.searcher import Searcher
 
             folder = self.folder if self.kind == "index" else self._built()
-            self._searcher = Searcher.open(folder, embedder=self.embedder)
+            known = self.vectors.vectors()
+            self._searcher = Searcher.open(folder, embedder=None if known is None else known.embedder)
             if not len(self._searcher.index):
                 raise RefusedRequest(f"provider local:{self.folder}: the index is empty")
         return self._searcher
@@ -151,9 +157,10 @@ class Local:
         """An index of the clips, in a folder that is called after what there was to search."""
         from vidvec_msg.formats.collections import load_side
         from vidvec_msg.retrieval.collect.verb import PROBES, collect
-        from vidvec_msg.retrieval.index import index
+        from vidvec_msg.retrieval.embed import embed_items
+        from vidvec_msg.retrieval.indexes.build import build_index
 
-        name = digest_of([self.state, self.embedder])[:12]
+        name = digest_of([self.state, self.vectors.spec])[:12]
         place = self.work / name
         for old in self.work.glob("*"):
             if old != place and old.is_dir():
@@ -163,10 +170,18 @@ class Local:
             collection = (place / "collection").resolve()
             if not (collection / "collect.json").is_file():
                 collect([self.folder], collection, max_failures=_ANY)
-        self._items = {item.id: item for item in load_side(collection, "corpus")}
+        items = load_side(collection, "corpus")
+        self._items = {item.id: item for item in items}
         self._lengths = _lengths(collection / PROBES)
         if not (place / "index" / "index.json").is_file():
-            index(place / "index", collection=collection, embedder=self.embedder, max_failures=_ANY)
+            known = self.vectors.vectors()
+            if known is None:
+                raise ValueError("searching clips needs an embedder")
+            embed_items(
+                items, known.embedder, role="document", out=place / "vectors", max_failures=_ANY,
+                spec=self.vectors.spec,
+            )  # fmt: skip
+            build_index(place / "vectors", place / "index")
         return place / "index"
 
 

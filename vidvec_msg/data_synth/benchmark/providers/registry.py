@@ -70,6 +70,7 @@ def providers_of(
                 client = YouTubeClient(
                     folder / "replies", youtube.key_env, youtube.base_url, youtube.quota, timeout, retrying
                 )
+                retrying.host = client.host
                 found.append(YouTube(client, youtube.parameters, youtube.pages))
             except RefusedRequest as refusal:
                 problems.add(str(refusal))
@@ -78,7 +79,7 @@ def providers_of(
             if kind is not None and kind != "index" and vectors.spec is None:
                 problems.add(f"provider {spec}: give the embedder that searches it: --embedder SPEC")
             elif kind is not None:
-                found.append(Local(Path(rest), kind, vectors.spec, folder / "local"))
+                found.append(Local(Path(rest), kind, vectors, folder / "local"))
         elif name == "links" and rest:
             links = read_links(Path(rest), problems)
             if links:

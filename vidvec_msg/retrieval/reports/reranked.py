@@ -8,6 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from vidvec_msg.retrieval.evaluation.directions import Score
+from vidvec_msg.retrieval.reports.page_parts import columns, heading, joined, plain_table
 from vidvec_msg.retrieval.reports.tables import interval_text, shown
 
 WAYS = ("forward", "reverse")
@@ -49,10 +50,11 @@ def told(section: Mapping[str, Any]) -> str:
     return words + "."
 
 
-def reranked_body(section: Mapping[str, Any]) -> Markup:
-    """The part of the page: tables of both directions, and the reliability of the probabilities."""
-    from vidvec_msg.retrieval.reports.page_parts import columns, heading, joined, plain_table
-
+def reranked_body(section: Mapping[str, Any] | None) -> Markup:
+    """The part of the page: tables of both directions, and the reliability of the probabilities; empty for a
+    report without."""
+    if section is None:
+        return Markup("")
     tables = []
     for way in (way for way in WAYS if way in section):
         part = section[way]
@@ -90,7 +92,8 @@ def reliability_svg(calibration: Mapping[str, Any]) -> str:
         return 10 + (1 - value) * (_HEIGHT - _EDGE - 10)
 
     parts = [
-        f'<rect x="{x(0)}" y="{y(1)}" width="{x(1) - x(0)}" height="{y(0) - y(1)}" fill="none" stroke="#999"/>',
+        f'<rect x="{x(0)}" y="{y(1)}" width="{x(1) - x(0)}" height="{y(0) - y(1)}" fill="none" '
+        'stroke="#999"/>',
         f'<line x1="{x(0)}" y1="{y(0)}" x2="{x(1)}" y2="{y(1)}" stroke="#999" stroke-dasharray="4 4"/>',
     ]
     for value in (0.0, 0.5, 1.0):
@@ -110,7 +113,8 @@ def reliability_svg(calibration: Mapping[str, Any]) -> str:
         for across, up, pairs in points:
             radius = 2 + 5 * (pairs / most) ** 0.5
             parts.append(
-                f'<circle cx="{across:.1f}" cy="{up:.1f}" r="{radius:.1f}" fill="{colour}" fill-opacity="0.6"/>'
+                f'<circle cx="{across:.1f}" cy="{up:.1f}" r="{radius:.1f}" fill="{colour}" '
+                'fill-opacity="0.6"/>'
             )
         label = f"{name}: ECE {found['ece']:.3f}, Brier {found['brier']:.3f}"
         parts.append(
@@ -118,8 +122,8 @@ def reliability_svg(calibration: Mapping[str, Any]) -> str:
         )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
-        f'role="img" aria-label="Reliability: share of right pairs over mean probability" fill="currentColor" '
-        f'font-family="sans-serif" font-size="11">{"".join(parts)}</svg>'
+        f'role="img" aria-label="Reliability: share of right pairs over mean probability" '
+        f'fill="currentColor" font-family="sans-serif" font-size="11">{"".join(parts)}</svg>'
     )
 
 
@@ -147,8 +151,9 @@ def _fusion(part: Mapping[str, Any]) -> list[str]:
     tried = found["tried"]
     return [
         f"Weight of the reranker in the fusion: {found['weight']:g}, the best by {found['chosen_by']} of "
-        f"{len(tried)} on {found['validation_queries']:,} validation queries ({100 * max(tried.values()):.1f} "
-        f"there; embedding alone {100 * tried['0']:.1f}, reranker alone {100 * tried['1']:.1f}).",
+        f"{len(tried)} on {found['validation_queries']:,} validation queries "
+        f"({100 * max(tried.values()):.1f} there; embedding alone {100 * tried['0']:.1f}, reranker alone "
+        f"{100 * tried['1']:.1f}).",
         "",
     ]
 
@@ -176,7 +181,8 @@ def _calibration(section: Mapping[str, Any]) -> list[str]:
         bias = f" and bias {found['bias']:.2f}" if found["bias"] else ""
         lines += [
             f"Temperature {found['temperature']:.3g}{bias}, fitted by likelihood on "
-            f"{found['validation_pairs']:,} validation pairs; measured on {after['pairs']:,} pairs of the test.",
+            f"{found['validation_pairs']:,} validation pairs; measured on {after['pairs']:,} pairs of the "
+            "test.",
             "",
         ]
     return lines

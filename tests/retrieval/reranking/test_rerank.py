@@ -1,0 +1,297 @@
+"""The verb, from an evaluation folder to a reranked one; judged by a fake that a reader can compute."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from retrieval.reranking.judges import Judge, marked
+
+from vidvec_msg.errors import RefusedRequest, TooManyFailures
+from vidvec_msg.formats.trec import read_run
+from vidvec_msg.retrieval import rerank as module
+from vidvec_msg.retrieval.compare import compare
+from vidvec_msg.retrieval.evaluate import evaluate_collection, read_report
+from vidvec_msg.retrieval.rerank import rerank
+from vidvec_msg.retrieval.reranking import second_stage
+
+KEYWORD = "fakes:KeywordEmbedder"
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, Path]:
+    """The collection, and an evaluation of each split."""
+    root = tmp_path_factory.mktemp("rerank")
+    found = {"collection": marked(root / "c")}
+    for split in ("test", "dev"):
+        found[split] = root / split
+        evaluate_collection(
+            found["collection"], KEYWORD, found[split], split=split, pool="split", pictures=False
+        )
+    return found
+
+
+@pytest.fixture
+def judge(monkeypatch):
+    """``judge(lift=3)`` is the reranker of whatever spec comes next."""
+
+    def use(**options) -> Judge:
+        made = Judge(**options)
+        monkeypatch.setattr(module, "load_reranker", lambda _: made)
+        monkeypatch.setattr(module, "check_reranker", lambda _: None)
+        return made
+
+    return use
+
+
+def value(section, way, row, metric="map"):
+    return section[way]["rows"][row][metric]["value"]
+
+
+def test_the_judge_s_order_is_the_new_order_in_both_directions(folders, judge, tmp_path, capsys):
+    used = judge()
+    rerank(folders["test"], "judge", tmp_path / "r", depth=6, pictures=False)
+    report = read_report(tmp_path / "r")
+    section = report["reranked"]
+    for way in ("forward", "reverse"):
+        assert value(section, way, "reranked") == 1.0
+        assert (
+            value(section, way, "single stage")
+            == read_report(folders["test"])[way]["metrics"]["map"]["value"]
+            < 1
+        )
+        assert report[way]["metrics"]["map"]["value"] == 1.0
+    assert len(set(used.asked)) == len(used.asked)  # no pair twice, though both directions want it
+    assert "| map |" in capsys.readouterr().out
+    page = (tmp_path / "r" / "report.html").read_text()
+    assert "Reranked" in page
+    assert "<svg xmlns" in page
+    assert (tmp_path / "r" / "reliability.svg").read_text().startswith("<svg")
+
+
+def test_below_the_depth_the_list_is_as_it_was(folders, judge, tmp_path):
+    judge()
+    rerank(folders["test"], "judge", tmp_path / "r", depth=2, pictures=False)
+    for way in ("forward", "reverse"):
+        before = read_run(folders["test"] / "runs" / f"{way}.trec")
+        after = read_run(tmp_path / "r" / "runs" / f"{way}.trec")
+        assert before.keys() == after.keys()
+        for query in before:
+            assert list(before[query])[2:] == list(after[query])[2:]
+            assert set(list(before[query])[:2]) == set(list(after[query])[:2])
+            scores = list(after[query].values())
+            assert scores == sorted(scores, reverse=True)
+
+
+def test_compare_reads_the_folder(folders, judge, tmp_path):
+    judge()
+    rerank(folders["test"], "judge", tmp_path / "r", depth=6, pictures=False)
+    compare([folders["test"], tmp_path / "r"], tmp_path / "compared")
+    rows = json.loads((tmp_path / "compared" / "compare.json").read_text())["forward"]["differences"]
+    ours = next(row for row in rows if row["metric"] == "map")
+    told = read_report(tmp_path / "r")["reranked"]["forward"]["differences"]
+    theirs = next(row for row in told if row["metric"] == "map")
+    assert ours["difference"] == pytest.approx(theirs["difference"])
+    assert ours["p"] == theirs["p"]
+
+
+def test_a_killed_job_goes_on_and_ends_in_the_same_bytes(folders, judge, tmp_path):
+    judge()
+    rerank(folders["test"], "judge", tmp_path / "whole", depth=4, pictures=False)
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("dying.py")),
+        str(folders["test"]),
+        str(tmp_path / "r"),
+        "3",
+    ]
+    ended = subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True, check=False)
+    assert ended.returncode == -9, ended.stderr
+    kept = (tmp_path / "r" / "judgements.jsonl").read_bytes()
+    assert kept.count(b"\n") == 3
+    (tmp_path / "r" / "judgements.jsonl").write_bytes(kept + b'{"reranker": "judge 0.0", "cl')  # torn
+    used = judge()
+    rerank(folders["test"], "judge", tmp_path / "r", depth=4, pictures=False)
+    asked = {tuple(pair) for pair in used.asked}
+    assert asked
+    for name in ("judgements.jsonl", "runs/forward.trec", "runs/reverse.trec", "rerank.md"):
+        assert (tmp_path / "r" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert not asked & {
+        (json.loads(line)["clip"], text)
+        for line in kept.splitlines()
+        for text, *_ in json.loads(line)["judged"]
+    }
+
+
+def _environment():
+    import os
+
+    return {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT.parent}"}
+
+
+def test_kept_judgements_serve_another_folder(folders, judge, tmp_path):
+    judge()
+    rerank(folders["test"], "judge", tmp_path / "a", depth=4, pictures=False)
+    used = judge()
+    kept = tmp_path / "a" / "judgements.jsonl"
+    rerank(
+        folders["test"], "judge", tmp_path / "b", depth=4, score="two-way", judgements=kept, pictures=False
+    )
+    assert used.asked == []
+    deeper = judge()
+    rerank(folders["test"], "judge", tmp_path / "c", depth=6, judgements=kept, pictures=False)
+    assert deeper.asked
+    other = judge(lift=1.0)  # another reranker's judgements are not its own
+    rerank(folders["test"], "judge", tmp_path / "d", depth=4, judgements=kept, pictures=False)
+    assert len(other.asked) > len(deeper.asked)
+
+
+def test_temperature_weight_and_reliability_come_from_the_validation_queries(folders, judge, tmp_path):
+    judge()
+    rerank(folders["test"], "judge", tmp_path / "r", depth=6, validation=folders["dev"], pictures=False)
+    section = read_report(tmp_path / "r")["reranked"]
+    for way in ("forward", "reverse"):
+        assert list(section[way]["rows"]) == ["single stage", "reranked", "fused"]
+        assert section[way]["fusion"]["weight"] > 0
+        assert value(section, way, "fused") == 1.0
+    found = section["calibration"]
+    assert found["after"]["log_loss"] < found["before"]["log_loss"]
+    assert found["after"]["ece"] < found["before"]["ece"]
+    assert found["validation_pairs"] > 0
+
+
+def test_a_prior_of_the_query_helps_where_a_clip_asks(folders, judge, tmp_path):
+    """Every text with an apple is said Yes to, so apples come first for clips of other fruit."""
+    judge(lift=5.0)
+    rerank(folders["test"], "judge", tmp_path / "r", depth=9, prior="query", pictures=False)
+    section = read_report(tmp_path / "r")["reranked"]
+    assert value(section, "reverse", "reranked") < 1.0
+    assert value(section, "reverse", "less the prior") == 1.0
+    assert value(section, "forward", "reranked") == value(section, "forward", "less the prior") == 1.0
+
+
+def test_pairs_that_fail_are_listed_and_stand_behind_the_judged(folders, judge, tmp_path):
+    judge(fails=["d-apple-0-0"])
+    with pytest.raises(TooManyFailures, match=r"6 of \d+ pairs could not be judged and 0 may"):
+        rerank(folders["test"], "judge", tmp_path / "r", depth=6, pictures=False)
+    rows = [json.loads(line) for line in (tmp_path / "r" / "failures.jsonl").read_text().splitlines()]
+    assert {row["clip"] for row in rows} == {"d-apple-0-0"}
+    assert rows[0]["reason"] == "cannot be judged"
+    run = read_run(tmp_path / "r" / "runs" / "forward.trec")
+    for query, listed in run.items():
+        if "apple" in query:
+            assert list(listed)[5] == "d-apple-0-0"
+    judge(fails=["d-apple-0-0"])
+    rerank(folders["test"], "judge", tmp_path / "s", depth=6, max_failures=6, pictures=False)
+
+
+def test_a_run_file_of_one_direction(folders, judge, tmp_path, capsys):
+    judge()
+    run = folders["test"] / "runs" / "reverse.trec"
+    rerank(
+        run,
+        "judge",
+        tmp_path / "r",
+        depth=6,
+        collection=folders["collection"],
+        direction="reverse",
+        json=True,
+    )
+    report = json.loads(capsys.readouterr().out)
+    assert value(report["reranked"], "reverse", "reranked") == 1.0
+    assert "forward" not in report["reranked"]
+    assert read_run(tmp_path / "r" / "runs" / "reverse.trec").keys() == read_run(run).keys()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"depth": 100, "short": True},
+            r"depth is 100, and the forward run lists 3 of 18 candidates .* smaller --depth",
+        ),
+        ({"short": True}, r"depth is 100 \(zero-shot\)"),
+        ({"depth": 0}, "at least 1 candidate"),
+        ({"depth": "deep"}, "a number of candidates, or zero-shot or fitted"),
+        ({"score": "best"}, "score is 'best'; it is one of full, two-way, log-odds"),
+        ({"prior": "blank"}, "prior is 'blank'"),
+        ({"validation": "test"}, "must be chosen on queries that the test does not have"),
+        ({"run": "nothing"}, "there is no"),
+        ({"run": "file"}, "say with --collection"),
+    ],
+)
+def test_requests_that_are_refused(options, message, folders, judge, tmp_path):
+    used = judge()
+    options = dict(options)
+    run = folders["test"]
+    if options.pop("short", False):
+        run = tmp_path / "short"
+        evaluate_collection(
+            folders["collection"], KEYWORD, run, split="test", pool="split", depth=3, pictures=False
+        )
+    named = options.pop("run", None)
+    if named is not None:
+        run = folders["test"] / "runs" / "forward.trec" if named == "file" else tmp_path / named
+    if "validation" in options:
+        options["validation"] = folders[options["validation"]]
+    with pytest.raises(RefusedRequest, match=message):
+        rerank(run, "judge", tmp_path / "r", **options)
+    assert used.asked == []
+    assert not (tmp_path / "r").exists()
+
+
+def test_another_request_for_the_same_folder_is_refused(folders, judge, tmp_path):
+    judge()
+    rerank(folders["test"], "judge", tmp_path / "r", depth=3, pictures=False)
+    with pytest.raises(RefusedRequest, match=r"depth was 3 and is 4 now"):
+        rerank(folders["test"], "judge", tmp_path / "r", depth=4, pictures=False)
+
+
+def test_clips_that_the_reranker_does_not_read_are_refused(folders, judge, tmp_path, monkeypatch):
+    used = judge()
+    monkeypatch.setattr(used, "modalities", ("video",))
+    with pytest.raises(RefusedRequest, match=r"judge reads video, and clips of this collection are text"):
+        rerank(folders["test"], "judge", tmp_path / "r", depth=3)
+
+
+def test_evaluate_reranks_beside_its_own_numbers(folders, tmp_path, monkeypatch):
+    used = Judge()
+    monkeypatch.setattr(second_stage, "load_reranker", lambda _: used)
+    monkeypatch.setattr(second_stage, "check_reranker", lambda _: None)
+    done = evaluate_collection(
+        folders["collection"], KEYWORD, tmp_path / "e", split="test", pool="split", pictures=False,
+        rerank="judge", rerank_depth=6, rerank_validation="dev",
+    )  # fmt: skip
+    section = done.report["reranked"]
+    for way in ("forward", "reverse"):
+        assert list(section[way]["rows"]) == ["single stage", "reranked", "fused"]
+        assert value(section, way, "single stage") == done.report[way]["metrics"]["map"]["value"]
+        assert value(section, way, "reranked") == 1.0
+        assert {row["row"] for row in section[way]["differences"]} == {"reranked", "fused"}
+    assert "## Reranked" in (tmp_path / "e" / "report.md").read_text()
+    assert "Reranked" in (tmp_path / "e" / "report.html").read_text()
+    assert (tmp_path / "e" / "reranked" / "judgements.jsonl").is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"rerank": "tinyworld", "rerank_depth": 30, "depth": 20},
+            "rerank_depth is 30 and the lists have 20",
+        ),
+        ({"rerank": "tinyworld", "rerank_validation": "test"}, "queries that the test does not have"),
+        ({"rerank_validation": "dev"}, "none is given: --rerank"),
+        ({"rerank": "tinywrld"}, "no reranker 'tinywrld'"),
+    ],
+)
+def test_evaluate_refuses_before_it_embeds(options, message, folders, tmp_path):
+    with pytest.raises(RefusedRequest, match=message):
+        evaluate_collection(
+            folders["collection"], KEYWORD, tmp_path / "e", split="test", pool="split", **options
+        )
+    assert not (tmp_path / "e").exists()
