@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vidvec_msg.data_synth.benchmark.stage_file import MARK, Form, Row, StageFile
@@ -145,6 +145,7 @@ def test_every_fault_of_an_edited_file_is_told_at_once(tmp_path: Path) -> None:
         assert not fault or f"things.jsonl, line {number}: {fault}" in told
 
 
+@settings(deadline=None, max_examples=50)
 @given(
     st.lists(
         st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("123"), max_size=6), min_size=1, max_size=5

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from data_synth.benchmark.youtube_server import Video, YouTubeServer, error, youtube_server
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vidvec_msg.data_synth.benchmark.providers.contract import (
@@ -272,6 +272,7 @@ def test_lengths(text: str, seconds: float | None) -> None:
     assert seconds_of(text) == seconds
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**6))
 def test_a_length_survives_its_iso_form(seconds: int) -> None:
     minutes, rest = divmod(seconds, 60)

@@ -95,7 +95,7 @@ def write_rows(
     for row in rows:
         if media == "copy":
             _copy(row, out)
-        content = {name: relative(path, root) for name, path in row.media.items()}
+        content: dict[str, str] = {name: relative(path, root) for name, path in row.media.items()}
         said = _words(row, found.left_out)
         for start, end in _segments(row, probes, window, overlap):
             identity = row.id if start is None else f"{row.id}#t={start:g},{end:g}"
