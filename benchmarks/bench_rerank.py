@@ -93,7 +93,7 @@ def main() -> int:
     texts = messages(K)
     count = 1 if given.quick else 24
     groups = [Group(clip, texts) for clip in clips(count)]
-    found = compared("mllm:tinyworld?yes=Y&decode_timeout=0", groups, given.repeats)
+    found = compared("mllm:tinyworld?decode_timeout=0", groups, given.repeats)
     line("rerank: tinyworld's clips, K = 10", found, K * count, "80 tokens a clip; pixels too are read once")
     model = smollm2(chat=True)
     for joined, count in ((1, 1 if given.quick else 6), (8, 1 if given.quick else 2)):

@@ -89,7 +89,7 @@ def test_a_few_clips_are_learned_by_heart(
     pupil = copy.deepcopy(model)
     packer = Packer(tokenizer)
     features = see(pupil, np.stack([draw_model_frames(story, CAST) for story in STORIES[:2]]))
-    asked = [[WORDINGS[1].format(text=text) for text in ("red", "circle", "bridge", "umbrella")]] * 2
+    asked = [[WORDINGS[0].format(text=text) for text in ("red", "circle", "bridge", "umbrella")]] * 2
     matches = torch.tensor([True, True, False, False] * 2)
     answers = packer.ids(YES)[0], packer.ids(NO)[0]
     optimizer = torch.optim.AdamW(pupil.model.language_model.parameters(), lr=3e-3)
@@ -182,7 +182,7 @@ def test_the_reranker_says_what_is_measured_here(shipped: Model) -> None:
         )
         for row, (story, cast) in enumerate(clips)
     ]
-    reranker = load_reranker(f"tinyworld?adapter={yes_no_dir()}&yes={YES}&no={NO}")
+    reranker = load_reranker(f"tinyworld?adapter={yes_no_dir()}&yes={YES}&no={NO}&wording=respond")
     judged = [one.judgements for one in reranker.judge(groups)]
     found = np.array([[judgement.yes - judgement.no for judgement in row] for row in judged])
     np.testing.assert_allclose(found, expected, atol=0.03)  # features of `see` are float16

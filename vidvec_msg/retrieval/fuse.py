@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.formats.relevance import Qrels
 from vidvec_msg.retrieval.benchmarks.published import published_for
 from vidvec_msg.retrieval.comparison.evaluated_runs import (
     WAYS,
     EvaluatedRun,
+    Way,
     read_runs,
     refuse_incomparable,
 )
@@ -58,7 +60,7 @@ def fuse(
     """Joins the ranked lists of several evaluations (frames, transcript, OCR, captions), in both directions.
 
     Writes an evaluation folder that compare and leaderboard read. Nothing is embedded: the lists in the
-    folders are joined by ranx.
+    folders are joined.
 
     Args:
         runs: evaluation folders, two or more, of the same collection, split, pool and depth.
@@ -155,6 +157,10 @@ def fuse_runs(
     evaluation = score_fused(lists, sides, recipes, options, out)
 
     # 3. what people read
+    ways: dict[str, Any] = {
+        way: recipes[way].to_dict() | _of_choice(chosen, way) | {"partial": partial_queries(lists[way])}
+        for way in WAYS
+    }
     report = {
         "format": FORMAT,
         **{key: first[key] for key in ("split", "pool", "exclude_self", "unreachable", "depth", "confusion")},
@@ -169,15 +175,7 @@ def fuse_runs(
         **direction_parts(evaluation, sides, first["confusion"]),
         "diverging": [pair.to_dict() for pair in most_diverging(evaluation, sides.qrels, sides.backwards)],
         "dual_softmax": None,
-        "fused": {
-            "runs": [_of_run(run) for run in runs],
-            **{
-                way: recipes[way].to_dict()
-                | _of_choice(chosen, way)
-                | {"partial": partial_queries(lists[way])}
-                for way in WAYS
-            },
-        },
+        "fused": {"runs": [_of_run(run) for run in runs], **ways},
         "published": [row.to_dict() for row in published_for(collection or first["collection"])],
         "versions": software_versions(),
     }  # fmt: skip
@@ -193,7 +191,7 @@ def _shared_metrics(runs: Sequence[EvaluatedRun]) -> list[str]:
     return shared or list(DEFAULT_METRICS)
 
 
-def _refuse_unequal(lists: Mapping[str, Sequence[Lists]], recipe: Recipe) -> None:
+def _refuse_unequal(lists: Mapping[Way, Sequence[Lists]], recipe: Recipe) -> None:
     if recipe.method != "rrf" and recipe.normalize == "zmuv":
         for way in WAYS:
             refuse_unequal_lists(lists[way])
@@ -201,7 +199,7 @@ def _refuse_unequal(lists: Mapping[str, Sequence[Lists]], recipe: Recipe) -> Non
 
 def _chosen(
     folders: Sequence[Path], runs: Sequence[EvaluatedRun], test: Sides, recipe: Recipe, options: Options
-) -> dict[str, Choice]:
+) -> dict[Way, Choice]:
     """Weights of both directions, from evaluations on other queries.
 
     Raises:
@@ -228,21 +226,24 @@ def _chosen(
     refuse_shared_queries(test, sides, what="weights", same_folder=same_folder)
     lists = {way: lists_of(others, sides, way) for way in WAYS}
     _refuse_unequal(lists, recipe)
-    candidates = {"forward": [item.id for item in sides.corpus], "reverse": [i.id for i in sides.queries]}
-    judged = {"forward": sides.qrels, "reverse": sides.backwards}
+    candidates: dict[Way, list[str]] = {
+        "forward": [item.id for item in sides.corpus],
+        "reverse": [item.id for item in sides.queries],
+    }
+    judged: dict[Way, Qrels] = {"forward": sides.qrels, "reverse": sides.backwards}
     return {way: choose_weights(lists[way], candidates[way], judged[way], recipe, options) for way in WAYS}
 
 
 # --- the report -------------------------------------------------------------------------------------
 
 
-def _told(runs: Sequence[EvaluatedRun], recipes: Mapping[str, Recipe]) -> str:
+def _told(runs: Sequence[EvaluatedRun], recipes: Mapping[Way, Recipe]) -> str:
     """What stands where an evaluation names its embedder."""
     words = list(dict.fromkeys(recipe.words for recipe in recipes.values()))
     return f"{'; reverse: '.join(words)} of {', '.join(run.name for run in runs)}"
 
 
-def _model(runs: Sequence[EvaluatedRun], recipes: Mapping[str, Recipe]) -> dict[str, Any]:
+def _model(runs: Sequence[EvaluatedRun], recipes: Mapping[Way, Recipe]) -> dict[str, Any]:
     decided_by = [
         [run.report["model"]["fingerprint"] for run in runs],
         [recipes[way].to_dict() for way in WAYS],
@@ -261,5 +262,5 @@ def _of_run(run: EvaluatedRun) -> dict[str, Any]:
     }
 
 
-def _of_choice(chosen: Mapping[str, Choice] | None, way: str) -> dict[str, Any]:
+def _of_choice(chosen: Mapping[Way, Choice] | None, way: Way) -> dict[str, Any]:
     return {"validation": None if chosen is None else chosen[way].to_dict()}

@@ -19,7 +19,6 @@ from __future__ import annotations
 import re
 import sys
 import threading
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,8 +31,6 @@ from vidvec_msg.errors import Problems, did_you_mean
 from vidvec_msg.retrieval.evaluation.ranking import GoldRanks, Ints
 
 PerQuery = npt.NDArray[np.float64]
-RankedList = tuple[Ints, npt.NDArray[np.floating]]
-"""Numbers of candidates and their scores, ``(listed,)`` both."""
 
 DEFAULT_METRICS = (
     "recall@1", "recall@5", "recall@10", "hit_rate@1", "hit_rate@5", "hit_rate@10",
@@ -55,8 +52,6 @@ MEDIANS = ("median_rank",)
 
 _NAME = re.compile(r"(?P<kind>[a-z1_-]+?)(?:@(?P<k>[1-9]\d*)|\.(?P<p>\d+))?(?:-l(?P<level>[1-9]\d*))?")
 _CELLS = 1 << 22  # padded positives handed to ranx at once
-_FUSION_COMPILES = "preparing ranx's fusion (compiled once per installation, about a minute)"
-_WIDTH = 10  # characters of the name under which ranx gets a candidate
 _SLOW = 8.0  # seconds of silence before the user is told what is going on
 
 _ready: dict[str, Any] = {}  # kernels that have run in this process
@@ -165,78 +160,9 @@ def lower_is_better(name: str) -> bool:
     return name in RANKS
 
 
-class Fusion:
-    """Ranked lists of several runs, normalised by ranx and ready to be joined.
-
-    Args:
-        runs: of each run, a list a query: ``(listed,)`` distinct numbers of candidates and their scores.
-            Where only ranks count the scores must all differ: ranx orders equal ones in any way.
-        normalize: as ranx calls it ("min-max", "sum", "zmuv", "rank"); None for none.
-    """
-
-    def __init__(self, runs: Sequence[Sequence[RankedList]], normalize: str | None) -> None:
-        self._queries = len(runs[0]) if runs else 0
-        # ranx cannot hold a run without any document, and divides by the length of an empty list
-        rows = [row for row in range(self._queries) if any(len(run[row][0]) for run in runs)]
-        self._used = [place for place, run in enumerate(runs) if any(len(run[row][0]) for row in rows)]
-        self._normalised: list[Any] = []
-        with _explained_if_slow(_FUSION_COMPILES):
-            from ranx import Run
-            from ranx.normalization import norm_switch
-
-            for place in self._used:
-                with _one_at_a_time, _quiet_compilation():
-                    run = Run({str(row): _by_name(runs[place][row]) for row in rows})
-                    self._normalised.append(run if normalize is None else norm_switch(normalize)(run))
-
-    def fused(
-        self, method: str, *, weights: Sequence[float] | None = None, k: int = 60
-    ) -> Iterator[RankedList]:
-        """One list a query; in no particular order.
-
-        Args:
-            method: "rrf", "sum", "mnz" or "max".
-            weights: of the runs, for "sum".
-            k: of rrf.
-        """
-        parameters: dict[str, Any] = {"k": k} if method == "rrf" else {}
-        if weights is not None:
-            method, parameters = "wsum", {"weights": [float(weights[place]) for place in self._used]}
-        fused: Mapping[str, Mapping[str, float]] = {}
-        if self._normalised:
-            with _explained_if_slow(_FUSION_COMPILES):
-                from ranx.fusion import fusion_switch
-
-                with _one_at_a_time, _quiet_compilation():
-                    fused = fusion_switch(method)(self._normalised, **parameters).run
-        for row in range(self._queries):
-            scored = dict(fused[str(row)]) if str(row) in fused else {}
-            yield (
-                np.asarray([int(name) for name in scored], dtype=np.int64),
-                np.asarray(list(scored.values()), dtype=np.float64),
-            )
-
-
-def _by_name(ranked: RankedList) -> dict[str, float]:
-    """As ranx takes a list. Names of one width: numba compiles ranx's containers anew for each (30 s)."""
-    columns, scores = ranked
-    return dict(zip((f"{column:0{_WIDTH}}" for column in columns.tolist()), scores.tolist(), strict=True))
-
-
 def warm_up() -> None:
     """Compiles ranx's kernels, once per installation: numba keeps them on disk, about 40 s the first time."""
     _kernels(KINDS)
-
-
-def warm_up_fusion() -> None:
-    """Compiles what :class:`Fusion` uses, once per installation: about a minute the first time."""
-    ranked = np.arange(2), np.array([1.0, 0.0])
-    runs = [[ranked], [ranked]]
-    for normalize in ("sum", "zmuv", "rank", "min-max"):
-        fusion = Fusion(runs, normalize)
-    for method in ("rrf", "sum", "mnz", "max"):
-        list(fusion.fused(method))
-    list(fusion.fused("sum", weights=[1.0, 1.0]))
 
 
 def _kernels(kinds: Iterable[str]) -> dict[str, Any]:
@@ -304,14 +230,6 @@ def _padded(gold: GoldRanks, retrieved: int) -> Iterator[tuple[Ints, npt.NDArray
 
 
 @contextmanager
-def _quiet_compilation() -> Iterator[None]:
-    """Without numba's remarks on the types of ranx's own counters."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"(?s).*unsafe cast from")
-        yield
-
-
-@contextmanager
 def _explained_if_slow(what: str) -> Iterator[None]:
     """Says on stderr what is going on, if it takes more than a moment."""
     timer = threading.Timer(_SLOW, lambda: print(f"{what} …", file=sys.stderr, flush=True))  # noqa: T201 — a notice
@@ -325,4 +243,3 @@ def _explained_if_slow(what: str) -> Iterator[None]:
 
 if __name__ == "__main__":
     warm_up()
-    warm_up_fusion()

@@ -107,21 +107,9 @@ def rerank(
     from vidvec_msg.retrieval.embed import allowed_failures
 
     # 1. everything that can be wrong, before a model is loaded
-    _refuse_choices(score, prior, calibrate)
+    _refuse_choices(score, prior, calibrate, max_failures)
     check_reranker(reranker)
-    if validation is not None and not (run.is_dir() and validation.is_dir()):
-        raise RefusedRequest(
-            "a validation needs evaluation folders on both sides: a run file does not say which embedder "
-            f"made it. Given were run {run} and validation {validation}"
-        )
-    test = _opened(run, collection, split, direction)
-    others = (
-        None
-        if validation is None
-        else _opened(validation, None if run.is_dir() else collection, split, direction)
-    )
-    if others is not None:
-        _refuse_other_validation(test, others)
+    test, others = _first_stages(run, validation, collection, split, direction)
     stages = [test.stage] if others is None else [test.stage, others.stage]
     first = test.report
     options = Options(
@@ -170,13 +158,7 @@ def rerank(
         dumps(report, ensure_ascii=False, indent=2) + "\n" if json else reranked_markdown(done.section)
     )
     log.info("reranked in %s", out)
-    allowed = allowed_failures(max_failures, done.pairs)
-    if done.failed > allowed:
-        raise TooManyFailures(
-            f"{done.failed} of {done.pairs} pairs could not be judged and {allowed} may (max_failures). "
-            f"{out} was written: such candidates stand behind the judged ones in their old order; why, is "
-            f"in {out / 'failures.jsonl'}."
-        )
+    _refuse_too_many_failures(done, out, allowed_failures(max_failures, done.pairs))
     return out
 
 
@@ -270,7 +252,7 @@ _DECIDES = ("depth", "score", "prior", "calibration")
 # --- the request ------------------------------------------------------------------------------------
 
 
-def _refuse_choices(score: str, prior: str, calibrate: str) -> None:
+def _refuse_choices(score: str, prior: str, calibrate: str, max_failures: float) -> None:
     problems = Problems("this reranking is not possible")
     for name, given, known in (
         ("score", score, Score),
@@ -279,7 +261,39 @@ def _refuse_choices(score: str, prior: str, calibrate: str) -> None:
     ):
         if given not in get_args(known):
             problems.add(f"{name} is {given!r}; it is one of {', '.join(get_args(known))}")
+    if not max_failures >= 0:
+        problems.add(f"max_failures is {max_failures}; it is a count of pairs, or a share below 1")
     problems.refuse_if_any()
+
+
+def _first_stages(
+    run: Path, validation: Path | None, collection: Path | None, split: str, direction: Way
+) -> tuple[First, First | None]:
+    """The first stage of the test, and that of the validation.
+
+    Raises:
+        RefusedRequest: they cannot be read, are of different embedders, or share queries.
+    """
+    test = _opened(run, collection, split, direction)
+    if validation is None:
+        return test, None
+    if not (run.is_dir() and validation.is_dir()):
+        raise RefusedRequest(
+            "a validation needs evaluation folders on both sides: a run file does not say which embedder "
+            f"made it. Given were run {run} and validation {validation}"
+        )
+    (found,) = read_runs([validation])
+    moved = collection if found.report["collection"] == test.report["collection"] else None
+    others = first_of(found, moved)
+    one, other = (first.report["model"]["fingerprint"] for first in (test, others))
+    if one != other:
+        raise RefusedRequest(
+            f"validation {validation} is of another embedder than {run} (fingerprints {other} and {one}); "
+            "the weight of a fusion holds for one embedder"
+        )
+    same = test.collection.resolve() == others.collection.resolve()
+    refuse_shared_queries(test.stage.sides, others.stage.sides, what=WHAT, same_folder=same)
+    return test, others
 
 
 def _opened(path: Path, collection: Path | None, split: str, direction: Way) -> First:
@@ -313,18 +327,6 @@ def first_of(run: EvaluatedRun, collection: Path | None) -> First:
     return First(Stage(sides, lists), run.report, Path(collection or run.report["collection"]), run.folder)
 
 
-def _refuse_other_validation(test: First, validation: First) -> None:
-    """Refuses a validation of another embedder, or with queries of the test."""
-    one, other = (first.report.get("model", {}).get("fingerprint") for first in (test, validation))
-    if one != other:
-        raise RefusedRequest(
-            f"validation {validation.path} is of another embedder than {test.path} (fingerprints {other} and "
-            f"{one}); the weight of a fusion holds for one embedder"
-        )
-    same = test.collection.resolve() == validation.collection.resolve()
-    refuse_shared_queries(test.stage.sides, validation.stage.sides, what=WHAT, same_folder=same)
-
-
 def _refuse_other(out: Path, settings: Mapping[str, Any]) -> None:
     """Refuses a folder that is neither new nor begun by the same request."""
     require_new(out, option="out", resumable="config.yaml")
@@ -340,3 +342,12 @@ def _refuse_other(out: Path, settings: Mapping[str, Any]) -> None:
         if key not in _FREE and key in before and before[key] != value:
             problems.add(f"{key} was {before.get(key)!r} and is {value!r} now")
     problems.refuse_if_any()
+
+
+def _refuse_too_many_failures(done: Reranked, out: Path, allowed: int) -> None:
+    if done.failed > allowed:
+        raise TooManyFailures(
+            f"{done.failed} of {done.pairs} pairs could not be judged and {allowed} may (max_failures). "
+            f"{out} was written: such candidates stand behind the judged ones in their old order; why, is "
+            f"in {out / 'failures.jsonl'}."
+        )

@@ -38,9 +38,9 @@ log = logging.getLogger(__name__)
 def main(
     out: Path,
     seed: int = 0,
-    steps: int = 300,
-    easy: int = 100,
-    clips: int = 2048,
+    steps: int = 130,
+    easy: int = 130,
+    clips: int = 1536,
     batch: int = 16,
     rank: int = 10,
     lr: float = 6e-3,
@@ -81,7 +81,7 @@ def main(
     model.requires_grad_(False)
     adapted = add_lora(model.model.language_model, LoraOptions(r=rank, alpha=2 * rank, dropout=0.0))
     learned = sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)
-    schedule = Schedule(steps=steps, lr=lr, warmup=20)
+    schedule = Schedule(steps=steps, lr=lr, warmup=20, cooldown=0.3)
     records = teach(
         model, tokenizer, features, notes, schedule, seed=seed, batch=batch, easy=easy, log=log.info
     )

@@ -113,8 +113,8 @@ A LoRA adapter (rank {rank}, {thousands:.0f} k parameters) on the language model
 `vidvec_msg/tinyworld/weights`. Asked whether a clip shows a sentence, it answers.
 
 **What it is for.** It shows the reranker (`vidvec-msg rerank`, docs/rerank.md) on real pixels:
-`mllm:tinyworld?adapter=FOLDER&yes=Y&no=No`. The tokenizer writes "Yes" as two tokens; the first, which
-is also the whole word "Y", stands for it.
+`mllm:tinyworld?adapter=FOLDER&wording=respond&yes=Y&no=No`. The tokenizer writes "Yes" as two tokens; the
+first, which is also the whole word "Y", stands for it.
 
 **What it is not.** It was taught on literal sentences about clips of its own little world, and never on
 messages. It is no embedder: hidden states under this adapter are not those of docs/tinyworld.md.
@@ -129,8 +129,9 @@ messages. It is no embedder: hidden states under this adapter are not those of d
 
 ## Data
 
-Clips drawn anew; half of the sentences right, half wrong in one of five ways
-(`vidvec_msg/tinyworld/matching.py`). The last caption and the last gist of every story were kept from it.
+Clips drawn anew; half of the sentences right, half wrong. In the first {easy} steps the wrong ones tell of
+other stories, in those after it they are wrong in one of five ways (`vidvec_msg/tinyworld/matching.py`).
+The last caption and the last gist of every story were kept from it.
 
 ## Figures
 
@@ -144,6 +145,9 @@ Apache-2.0.
 """
 
 
+_SKILL_SETTINGS = ("rank", "command", "clips", "steps", "easy", "batch", "threads", "seed")
+
+
 def write_skill_card(folder: Path, log: Mapping[str, Any]) -> None:
     """Write README.md into the folder of the yes/no adapter, from its build's own log."""
     text = _SKILL_CARD.format(
@@ -152,7 +156,7 @@ def write_skill_card(folder: Path, log: Mapping[str, Any]) -> None:
         processor=log["seconds"]["processor"],
         measured=skill_table(log["scores"]),
         **{name: log["versions"][name] for name in ("torch", "transformers", "peft")},
-        **{name: log[name] for name in ("rank", "command", "clips", "steps", "batch", "threads", "seed")},
+        **{name: log[name] for name in _SKILL_SETTINGS},
     )
     (folder / "README.md").write_text(text, encoding="utf-8")
 

@@ -116,7 +116,8 @@ def taught_sentences(
     """``count`` sentences about a clip, half of them right, in the shares of `WRONG`."""
     kinds: list[Kind] = list(WRONG)
     wrong = rng.choice(len(kinds), size=count // 2, p=list(WRONG.values()))
-    asked: list[Kind] = ["right"] * (count - count // 2) + [kinds[number] for number in wrong]
+    right: list[Kind] = ["right"]
+    asked = right * (count - count // 2) + [kinds[number] for number in wrong]
     return tuple(sentence(story, cast, kind, rng) for kind in asked)
 
 

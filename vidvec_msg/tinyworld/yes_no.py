@@ -1,6 +1,6 @@
 """The yes/no skill: an adapter is taught to say whether a clip shows a sentence.
 
-On clip–caption matching (`matching`), never on messages. The model is asked in both published wordings, clip
+On clip–caption matching (`matching`), never on messages. The model is asked in a published wording, clip
 first, and the first token of its answer is what counts (`vidvec_msg.retrieval.reranking`). Its tokenizer
 writes "Yes" as two tokens; the first of them, which is also the whole word "Y", stands for yes, and "No", one
 token, for no.
@@ -25,10 +25,11 @@ from vidvec_msg.tinyworld.scenes import Cast
 from vidvec_msg.tinyworld.stories import Story
 
 WORDINGS = (
-    "\n{text}\nDoes the video match the sentence? Answer with a single word - Yes or No.",
     "\n{text}\nRespond in a single word - Yes or No.",
+    "\n{text}\nDoes the video match the sentence? Answer with a single word - Yes or No.",
 )
-"""What stands behind the clip, as `vidvec_msg.retrieval.reranking.wording` has it."""
+"""What stands behind the clip, as `vidvec_msg.retrieval.reranking.wording` has it. The first one is
+taught: the other has twice the tokens, and both together were learned at half the speed."""
 
 YES, NO = "Y", "No"
 """The answers, one token each."""
@@ -37,9 +38,10 @@ SEED = 4_000
 """First word of the generators' seed sequences, and added to the seed of `lessons.draw_clips`: no clip of
 pretraining or of a collection is drawn again."""
 
-_DECIDING = (
-    14  # tokens of the shorter wording and the turn behind it: the sentence has been read at all of them
-)
+# tokens of the wording and of the turn behind it: at all of them the sentence has been read
+_DECIDING = 14
+
+_REPORT = 10  # steps
 
 
 @torch.no_grad()
@@ -128,7 +130,7 @@ def teach(
     *,
     seed: int,
     batch: int = 16,
-    easy: int = 100,
+    easy: int = 130,
     log: Callable[[str], None] = print,
 ) -> list[dict[str, float]]:
     """Train the adapter that is on the model, in place.
@@ -142,10 +144,10 @@ def teach(
         seed: of the order of clips, and of the sentences.
         batch: clips a step; each is asked four questions.
         easy: steps at the beginning in which all wrong sentences tell of other stories.
-        log: called with a line every 50 steps.
+        log: called with a line every 10 steps.
 
     Returns:
-        One record per 50 steps: step, seconds, loss and share of right answers (means over the 50).
+        One record per 10 steps: step, seconds, loss and share of right answers (means over the 10).
     """
     packer, rng = Packer(tokenizer), np.random.default_rng([SEED, seed])
     answers = packer.ids(YES)[0], packer.ids(NO)[0]
@@ -161,10 +163,7 @@ def teach(
             order = rng.permutation(len(notes)).tolist()
         rows, order = order[:batch], order[batch:]
         said = [(first_sentences if step < easy else taught_sentences)(*notes[row][:2], rng) for row in rows]
-        asked = [
-            [WORDINGS[int(rng.integers(len(WORDINGS)))].format(text=one.text) for one in sentences]
-            for sentences in said
-        ]
+        asked = [[WORDINGS[0].format(text=one.text) for one in sentences] for sentences in said]
         matches = torch.tensor([one.matches for sentences in said for one in sentences])
         questions = ask(packer, asked, [notes[row][2] for row in rows])
         loss, odds = answer_loss(model, questions, features[rows], matches, answers)
@@ -173,9 +172,9 @@ def teach(
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         sums += (loss.item(), ((odds > 0) == matches).float().mean().item())
-        if (step + 1) % 50 == 0:
+        if (step + 1) % _REPORT == 0:
             seconds = time.perf_counter() - begun
-            mean, right = (sums / 50).round(4).tolist()
+            mean, right = (sums / _REPORT).round(4).tolist()
             records.append({"step": step + 1, "seconds": round(seconds, 1), "loss": mean, "right": right})
             log(f"step {step + 1}/{schedule.steps}  {seconds:.0f} s  loss {mean:.3f}  right {right:.1%}")
             sums[:] = 0

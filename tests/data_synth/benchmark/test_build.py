@@ -340,6 +340,7 @@ def test_further_rounds_are_for_messages_with_few_candidates(
     stories = Counter(row["message_id"] for row in rows(out, "stories"))
     assert stories == {"m01": 1, "m02": 1, "m03": 3}
     assert sum(left["code"] == "same query again" for left in rows(out, "left_out")) == 4
+    assert len(rows(out, "judged")) == 6  # nor is such a query judged or searched with
     asked = len(server.requests)
     run(rounds=3, enough=2)
     assert len(server.requests) == asked
@@ -397,6 +398,35 @@ def test_any_embedder_ranks(
         assert {score for _, score in found} == {0.0}
     assert ("ccccccccccc", "no score") in {(left["what"], left["code"]) for left in rows(out, "left_out")}
     assert not any("Title" in words for words in server.asked)
+
+
+def test_an_embedder_ranks_the_clips_themselves(
+    run: Callable[..., Path], server: ChatServer, tmp_path: Path
+) -> None:
+    clips = tmp_path / "clips"
+    clips.mkdir()
+    said = {"a": "dog dog apple", "b": "apple apple dog", "c": "bridge"}
+    rows_of_clips = [{"_id": name, "video": f"{name}.mp4", "transcript": said[name]} for name in said]
+    for name in said:
+        (clips / f"{name}.mp4").write_bytes(name.encode())
+    (clips / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows_of_clips))
+    server.answers = lambda words: (
+        {"story": "An apple falls"}
+        if "Topic" in words
+        else {"queries": ["dog"]}
+        if words.startswith("Scene")
+        else answer(words)
+    )
+    out = run(
+        provider=[f"local:{clips}"], embedder="fakes:KeywordEmbedder", rank_clip="clip", rank_with="story"
+    )
+    ranked = [row for row in rows(out, "ranked") if row["message_id"] == "m01"]
+    assert [(row["clip_id"], row["score"], row["transcript"]) for row in ranked] == [
+        ("b", pytest.approx(2 / 5**0.5, abs=1e-5), said["b"]),
+        ("a", pytest.approx(1 / 5**0.5, abs=1e-5), said["a"]),
+        ("c", 0.0, said["c"]),
+    ]
+    assert {row["video"] for row in ranked} == {str(clips.resolve() / f"{name}.mp4") for name in said}
 
 
 def test_the_order_of_the_searches(run: Callable[..., Path], server: ChatServer) -> None:
@@ -523,6 +553,20 @@ def test_an_endpoint_that_goes_down_later_keeps_what_there_is(run: Callable[...,
     with pytest.raises(JobFailed, match="What was made before is kept"):
         run(endpoint="http://127.0.0.1:9/v1")
     assert len(rows(out, "stories")) == 3
+
+
+def test_a_key_that_is_refused_later_keeps_what_there_is(
+    run: Callable[..., Path], youtube: YouTubeServer, server: ChatServer
+) -> None:
+    youtube.scripted = [error(400, "keyInvalid", "API key not valid")]
+    with pytest.raises(
+        JobFailed, match=r"refuses the key in YOUTUBE_API_KEY(.|\n)*What was made before is kept"
+    ):
+        run()
+    asked = len(server.requests)
+    out = run()
+    assert len(rows(out, "judged")) == 6
+    assert not any("Topic" in words for words in server.asked[asked:])
 
 
 def test_a_folder_of_something_else_is_left_alone(run: Callable[..., Path], tmp_path: Path) -> None:

@@ -119,10 +119,10 @@ def collection(folder: Path) -> Path:
     return folder
 
 
-def check_clips(found: dict[str, Clip], folder: Path) -> None:
+def check_clips(found: dict[str, Clip], folder: Path, said: dict[str, str]) -> None:
     assert set(found) == set("abcd")
     assert found["a"].video == str((folder / "a.mp4").resolve())
-    assert (found["a"].duration, found["a"].about) == (8.0, {"start": 1.0, "end": 9.0})
+    assert (found["a"].duration, found["a"].about) == (8.0, {"start": 1.0, "end": 9.0, **said})
     assert found["b"].duration is None
     assert found["b"].left_out == ""
     assert found["c"].left_out == "too long: 500 s, not under 180 s"
@@ -133,7 +133,7 @@ def test_a_collection_is_indexed_once_and_searched(tmp_path: Path) -> None:
     folder = collection(tmp_path / "c")
     provider = Local(folder, "collection", MessageVectors(SPEC), tmp_path / "work")
     found = {clip.id: clip for clip in provider.search(wanted("apple"))}
-    check_clips(found, folder)
+    check_clips(found, folder, {"transcript": "apple apple dog"})
     assert (found["a"].title, found["a"].description) == ("One", "apple apple dog")
     (built,) = (tmp_path / "work").iterdir()
     before = (built / "index" / "index.json").stat().st_mtime_ns
@@ -154,7 +154,7 @@ def test_an_index_knows_its_embedder(tmp_path: Path) -> None:
     assert source_kind(tmp_path / "i", Problems("x")) == "index"
     provider = Local(tmp_path / "i", "index", MessageVectors(None), tmp_path / "work")
     found = {clip.id: clip for clip in provider.search(wanted("apple"))}
-    check_clips(found, folder)
+    check_clips(found, folder, {})  # an index knows beginnings of texts alone
     assert found["b"].description == "apple bridge bridge"
     assert not (tmp_path / "work").exists()
 

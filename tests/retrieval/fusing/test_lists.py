@@ -13,7 +13,7 @@ from vidvec_msg.formats.trec import write_run
 from vidvec_msg.retrieval.evaluation.ranked import Options, rank_lists
 from vidvec_msg.retrieval.evaluation.ranking import ABSENT, Gold, tie_order
 from vidvec_msg.retrieval.fusing import lists as module
-from vidvec_msg.retrieval.fusing.lists import FusedLists, Lists, read_lists, refuse_unequal_lists
+from vidvec_msg.retrieval.fusing.lists import Lists, fused_scores, read_lists, refuse_unequal_lists
 from vidvec_msg.retrieval.fusing.recipe import Method, Normalize, Recipe
 
 IDS = ("a", "b", "c", "d", "e")
@@ -34,7 +34,7 @@ def fused(
     runs: Sequence[Lists], recipe: Recipe, query: str = "q", ids: Sequence[str] = IDS
 ) -> dict[str, float]:
     """Id → score of one query's fused list, without what no list has."""
-    blocks = list(FusedLists(runs, [query], ids, recipe).scores(recipe.weights))
+    blocks = list(fused_scores(runs, [query], ids, recipe))
     row, order = blocks[0][0], tie_order(ids)
     return {ids[order[place]]: float(value) for place, value in enumerate(row) if value != ABSENT}
 
@@ -43,7 +43,7 @@ def ranking(runs: Sequence[Lists], recipe: Recipe, query: str = "q", ids: Sequen
     """The fused list as it is written to a run file."""
     written: dict[str, list[str]] = {}
     gold = Gold.of({query: {ids[0]: 1}}, [query], ids)
-    blocks = FusedLists(runs, [query], ids, recipe).scores(recipe.weights)
+    blocks = fused_scores(runs, [query], ids, recipe)
     rank_lists(
         blocks, [query], ids, gold, Options(["map"]),
         lambda name, documents, _: written.update({name: list(documents)}),
@@ -143,8 +143,8 @@ def test_equal_to_dictionaries(
     recipe = Recipe(method, normalize, weights)
     read = lists(tmp_path_factory.mktemp("runs"), *runs)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_MOST_QUERIES", block)
-        blocks = list(FusedLists(read, ["p", "q", "r"], IDS, recipe).scores(weights))
+        patch.setattr(module, "_SCORE_BYTES", 4 * len(IDS) * block)
+        blocks = list(fused_scores(read, ["p", "q", "r"], IDS, recipe))
     assert [len(one) for one in blocks] == {1: [1, 1, 1], 2: [2, 1], 3: [3]}[block]
     matrix, order = np.concatenate(blocks), tie_order(IDS)
     for row, query in enumerate(("p", "q", "r")):

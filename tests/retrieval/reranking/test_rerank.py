@@ -13,7 +13,7 @@ from retrieval.reranking.judges import Judge, marked
 from vidvec_msg.errors import RefusedRequest, TooManyFailures
 from vidvec_msg.formats.trec import read_run
 from vidvec_msg.retrieval import rerank as module
-from vidvec_msg.retrieval.compare import compare
+from vidvec_msg.retrieval.compare import compare_runs
 from vidvec_msg.retrieval.evaluate import evaluate_collection, read_report
 from vidvec_msg.retrieval.rerank import rerank
 from vidvec_msg.retrieval.reranking import second_stage
@@ -90,8 +90,7 @@ def test_below_the_depth_the_list_is_as_it_was(folders, judge, tmp_path):
 def test_compare_reads_the_folder(folders, judge, tmp_path):
     judge()
     rerank(folders["test"], "judge", tmp_path / "r", depth=6, pictures=False)
-    compare([folders["test"], tmp_path / "r"], tmp_path / "compared")
-    rows = json.loads((tmp_path / "compared" / "compare.json").read_text())["forward"]["differences"]
+    rows = compare_runs([folders["test"], tmp_path / "r"])["forward"]["differences"]
     ours = next(row for row in rows if row["metric"] == "map")
     told = read_report(tmp_path / "r")["reranked"]["forward"]["differences"]
     theirs = next(row for row in told if row["metric"] == "map")
@@ -207,6 +206,15 @@ def test_a_run_file_of_one_direction(folders, judge, tmp_path, capsys):
     assert read_run(tmp_path / "r" / "runs" / "reverse.trec").keys() == read_run(run).keys()
 
 
+def others(folders, tmp_path):
+    """What may be given for a validation."""
+    evaluate_collection(
+        folders["collection"], "fakes:KeywordEmbedder?bias=1.0", tmp_path / "biased", split="dev",
+        pool="split", pictures=False,
+    )  # fmt: skip
+    return {**folders, "file": folders["dev"] / "runs" / "forward.trec", "other": tmp_path / "biased"}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -220,6 +228,9 @@ def test_a_run_file_of_one_direction(folders, judge, tmp_path, capsys):
         ({"score": "best"}, "score is 'best'; it is one of full, two-way, log-odds"),
         ({"prior": "blank"}, "prior is 'blank'"),
         ({"validation": "test"}, "must be chosen on queries that the test does not have"),
+        ({"max_failures": -1}, "max_failures is -1"),
+        ({"validation": "file"}, "needs evaluation folders on both sides"),
+        ({"validation": "other"}, "is of another embedder than"),
         ({"run": "nothing"}, "there is no"),
         ({"run": "file"}, "say with --collection"),
     ],
@@ -237,7 +248,7 @@ def test_requests_that_are_refused(options, message, folders, judge, tmp_path):
     if named is not None:
         run = folders["test"] / "runs" / "forward.trec" if named == "file" else tmp_path / named
     if "validation" in options:
-        options["validation"] = folders[options["validation"]]
+        options["validation"] = others(folders, tmp_path)[options["validation"]]
     with pytest.raises(RefusedRequest, match=message):
         rerank(run, "judge", tmp_path / "r", **options)
     assert used.asked == []

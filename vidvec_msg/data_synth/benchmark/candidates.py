@@ -19,7 +19,7 @@ from vidvec_msg.errors import JobFailed
 log = logging.getLogger(__name__)
 
 _NOTHING = "nothing found"
-_ABOUT = ("channel", "published", "start", "end", "text")
+_ABOUT = ("channel", "published", "start", "end", "text", "transcript", "ocr")
 FORM = Form(
     "candidates", "candidates", "query_id", ("query_id", "source", "clip_id"),
     {

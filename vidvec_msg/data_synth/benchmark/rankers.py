@@ -19,7 +19,7 @@ from vidvec_msg.data_synth.filters.meaning import vectors_of
 from vidvec_msg.data_synth.parsing import Unusable, object_of, words_in
 from vidvec_msg.embedders.contract import Embedder, Vectors
 from vidvec_msg.errors import JobFailed
-from vidvec_msg.formats.items import Item
+from vidvec_msg.formats.items import Item, item_digest
 from vidvec_msg.runs import digest_of
 
 RankWith = Literal["message", "story"]
@@ -139,15 +139,15 @@ class ByEmbedder:
                 "words, or candidates that are files."
             )
         about = clip.about or {}
-        return Item(_key(candidate), video=path, start=about.get("start"), end=about.get("end"))
+        known: dict[str, Any] = {name: about.get(name) for name in ("start", "end", "transcript", "ocr")}
+        return Item(_key(candidate), video=path, **known)
 
     def _embedded(self, items: Sequence[Item]) -> tuple[dict[str, Vectors], dict[str, str]]:
         """Vectors by key, and why the others have none."""
         from vidvec_msg.retrieval.embed import embed_items
 
         embedder = self._embedder()
-        told = [[item.id, item.text, str(item.video)] for item in items]
-        out = self.work / digest_of([self.vectors.spec, self.clip, told])[:12]
+        out = self.work / digest_of([self.vectors.spec, self.clip, *map(item_digest, items)])[:12]
         for old in self.work.glob("*"):
             if old != out and old.is_dir():
                 shutil.rmtree(old)  # of other candidates

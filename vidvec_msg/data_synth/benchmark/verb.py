@@ -152,6 +152,8 @@ def build_benchmark(
     options = dict(locals())
     problems = Problems("build-benchmark")
     check_options(tasks, collecting, problems)
+    if max_failures < 0:
+        problems.add(f"max_failures is {max_failures}; it must be at least 0")
     given = {"rule": rule, "files": files, "collection": collection, "collecting": collecting}
     without = [f"--{name}" for name, value in given.items() if value is not None]
     if without and not ratings:
@@ -174,7 +176,7 @@ def build_benchmark(
     if dry_run:
         sys.stdout.write(estimate(build, what))
         return out
-    fresh = not out.is_dir()
+    fresh = not out.is_dir() or not any(out.iterdir())
     out.mkdir(parents=True, exist_ok=True)
     with only_writer(out, what=f"--out {out}"):
         write_json(out / SETTINGS, _plain(options))
@@ -208,8 +210,8 @@ def _carried_out(build: Build, out: Path, until: Stage) -> None:
     write_summary(out, build, stopped="")
     sys.stdout.write(terminal_table(build.account.way()))
     made = {file.path.name: file.made for file in build.files if file.made}
-    told = ", ".join(f"{count:,} rows of {name}" for name, count in made.items()) or "nothing was missing"
-    log.info(f"made {out}: {told}")
+    told = ", ".join(f"{count:,} in {name}" for name, count in made.items())
+    log.info(f"made {out}: {f'new rows: {told}' if told else 'nothing was missing'}")
 
 
 def _judge_failures(build: Build, max_failures: float, out: Path) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.retrieval.evaluation.ranked import Options, rank_lists
 from vidvec_msg.retrieval.evaluation.ranking import Gold
-from vidvec_msg.retrieval.fusing.lists import FusedLists, Lists
+from vidvec_msg.retrieval.fusing.lists import Lists, fused_scores
 from vidvec_msg.retrieval.fusing.recipe import Recipe
 from vidvec_msg.retrieval.metrics import per_query
 
@@ -74,12 +74,12 @@ def choose_weights(
     if not queries:
         raise RefusedRequest("no validation query has a positive and a list: no weights can be chosen")
     gold = Gold.of(qrels, queries, candidates)
-    fused = FusedLists(lists, queries, candidates, recipe)
     plain = Options(metrics=[CHOSEN_BY], depth=options.depth, exclude_self=options.exclude_self, keep=1)
     tried: dict[tuple[float, ...], float] = {}
     even = tuple(1 / len(lists) for _ in lists)
     for weights in dict.fromkeys([*simplex(len(lists)), even]):
-        ranks = rank_lists(fused.scores(weights), queries, candidates, gold, plain).gold
+        scores = fused_scores(lists, queries, candidates, replace(recipe, weights=weights))
+        ranks = rank_lists(scores, queries, candidates, gold, plain).gold
         tried[weights] = float(per_query(ranks, [CHOSEN_BY], depth=options.depth)[CHOSEN_BY].mean())
     best = max(tried, key=lambda weights: (round(tried[weights], 12), -max(weights), weights))
     corners = [tuple(float(place == run) for place in range(len(lists))) for run in range(len(lists))]

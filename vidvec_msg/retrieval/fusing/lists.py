@@ -15,24 +15,19 @@ The rules, written down:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.trec import read_run
-from vidvec_msg.retrieval.evaluation.ranking import ABSENT, Floats, Ints, Scores, tie_order
+from vidvec_msg.retrieval.evaluation.ranking import ABSENT, Scores, tie_order
+from vidvec_msg.retrieval.fusing.joining import OneList, joined
 from vidvec_msg.retrieval.fusing.recipe import Recipe
-from vidvec_msg.retrieval.metrics import Fusion
 
-_SCORE_BYTES = 32 << 20  # fused scores of one block of queries
-_MOST_QUERIES = 256  # of a block: ranx takes dictionaries, which are large
-_KEPT = 4  # blocks whose lists stay with ranx between two calls: all those of a usual validation split
+_SCORE_BYTES = 96 << 20  # fused scores of one block of queries
 _EMPTY = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float64)
-
-OneList = tuple[Ints, Floats]
-"""Columns of the candidates, best first, and their scores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,43 +88,24 @@ def refuse_unequal_lists(lists: Sequence[Lists]) -> None:
             )
 
 
-class FusedLists:
-    """Fused scores, block by block.
-
-    Lists of the first thousand queries are normalised once, so that many weights can be tried on them.
+def fused_scores(
+    lists: Sequence[Lists], queries: Sequence[str], candidates: Sequence[str], recipe: Recipe
+) -> Iterator[Scores]:
+    """Fused scores, ``(block, candidates)`` float32 with columns in tie order, for ``rank_lists``.
 
     Args:
         lists: of each run.
         queries: that count, in the order wanted.
         candidates: ids of all candidates.
-        recipe: its weights are not used here.
+        recipe: how lists are joined.
     """
-
-    def __init__(
-        self, lists: Sequence[Lists], queries: Sequence[str], candidates: Sequence[str], recipe: Recipe
-    ) -> None:
-        self._count, self._recipe = len(candidates), recipe
-        self._place = np.empty(self._count, dtype=np.int64)
-        self._place[tie_order(candidates)] = np.arange(self._count)
-        size = min(_MOST_QUERIES, max(1, _SCORE_BYTES // max(4 * self._count, 1)))
-        self._blocks = [queries[start : start + size] for start in range(0, len(queries), size)]
-        self._lists = lists
-        self._kept: dict[int, Fusion] = {}
-
-    def scores(self, weights: Sequence[float] | None) -> Iterator[Scores]:
-        """``(block, candidates)`` with columns in tie order, ready for ``rank_score_blocks``."""
-        recipe = replace(self._recipe, weights=None if weights is None else tuple(weights))
-        for number, queries in enumerate(self._blocks):
-            scores = np.full((len(queries), self._count), ABSENT, dtype=np.float32)
-            fusion = self._kept.get(number) or self._fusion(queries)
-            if len(self._kept) < _KEPT:
-                self._kept[number] = fusion
-            for row, (columns, values) in enumerate(fusion.fused(recipe.method, weights=weights, k=recipe.k)):
-                scores[row, self._place[columns]] = values
-            yield scores
-
-    def _fusion(self, queries: Sequence[str]) -> Fusion:
-        runs = [[one.of.get(query, _EMPTY) for query in queries] for one in self._lists]
-        if self._recipe.by_rank:  # ranx would order equal scores in any way: ranks instead, all different
-            runs = [[(columns, -np.arange(len(columns), dtype=float)) for columns, _ in run] for run in runs]
-        return Fusion(runs, None if self._recipe.method == "rrf" else self._recipe.normalize)
+    place = np.empty(len(candidates), dtype=np.int64)
+    place[tie_order(candidates)] = np.arange(len(candidates))
+    size = max(1, _SCORE_BYTES // max(4 * len(candidates), 1))
+    for start in range(0, len(queries), size):
+        block = queries[start : start + size]
+        scores = np.full((len(block), len(candidates)), ABSENT, dtype=np.float32)
+        for row, query in enumerate(block):
+            columns, values = joined([one.of.get(query, _EMPTY) for one in lists], recipe)
+            scores[row, place[columns]] = values
+        yield scores

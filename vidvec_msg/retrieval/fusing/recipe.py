@@ -38,11 +38,6 @@ class Recipe:
     k: int = RRF_K
 
     @property
-    def by_rank(self) -> bool:
-        """Whether only the order of a list counts, and not its scores."""
-        return self.method == "rrf" or self.normalize == "rank"
-
-    @property
     def words(self) -> str:
         """For tables: "rrf", "sum of min-max scores, weights 0.7 and 0.3"."""
         if self.method == "rrf":

@@ -18,7 +18,7 @@ from vidvec_msg.retrieval.evaluation.ranked import Embedded, Options, Ranked, ra
 from vidvec_msg.retrieval.evaluation.ranking import Gold
 from vidvec_msg.retrieval.evaluation.scoring import groups_of_sides, side_names
 from vidvec_msg.retrieval.evaluation.sides import Sides
-from vidvec_msg.retrieval.fusing.lists import FusedLists, Lists, read_lists
+from vidvec_msg.retrieval.fusing.lists import Lists, fused_scores, read_lists
 from vidvec_msg.retrieval.fusing.recipe import Recipe
 
 
@@ -107,9 +107,9 @@ def _direction(
     missing = [Failure(query, "no run has a list of it") for query in queries if query not in listed]
 
     def rank(chosen: Embedded, gold: Gold) -> Ranked:
-        fused = FusedLists(lists, chosen.ids, candidates, recipe)
+        scores = fused_scores(lists, chosen.ids, candidates, recipe)
         with run_writer(path, tag=recipe.method) as write:
-            return rank_lists(fused.scores(recipe.weights), chosen.ids, candidates, gold, options, write)
+            return rank_lists(scores, chosen.ids, candidates, gold, options, write)
 
     return score_ranked(
         _without_vectors(asking, missing), _without_vectors(candidates), qrels, options, label, rank

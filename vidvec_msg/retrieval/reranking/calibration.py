@@ -109,7 +109,7 @@ def fit(logits: Sequence[float], right: Sequence[bool], how: Calibrate) -> Calib
         the calibration; a temperature at the end of its range (0.02 to 50) says that the logits tell
         nothing, or everything.
     """
-    from scipy.optimize import minimize, minimize_scalar
+    from scipy.optimize import minimize, minimize_scalar  # type: ignore[import-untyped]  # no types
 
     z, outcome = np.asarray(logits, dtype=np.float64), np.asarray(right, dtype=np.float64)
     ends = (float(np.log(_LEAST)), float(np.log(_MOST)))
@@ -134,4 +134,4 @@ def _loss(z: Values, outcome: Values) -> float:
 
 
 def _sigmoid(z: Values) -> Values:
-    return np.exp(-np.logaddexp(0.0, -z))
+    return np.asarray(np.exp(-np.logaddexp(0.0, -z)))

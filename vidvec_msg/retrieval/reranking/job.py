@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -328,8 +329,6 @@ def _mass(outcome: Outcome) -> float | None:
 
 
 def _write_failures(path: Path, failures: Sequence[Unjudged]) -> None:
-    import json
-
     rows = [{"clip": one.clip, "text": one.text, "reason": one.reason} for one in failures]
     with replacing(path) as temporary:
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
@@ -339,7 +338,7 @@ def _write_failures(path: Path, failures: Sequence[Unjudged]) -> None:
 # --- numbers ----------------------------------------------------------------------------------------
 
 
-def _blocks(lists: Lists, queries: Sequence[str], candidates: Sequence[str]) -> list[Scores] | Any:
+def _blocks(lists: Lists, queries: Sequence[str], candidates: Sequence[str]) -> Iterator[Scores]:
     """Scores of some queries at a time, ``(block, candidates)``, columns in tie order."""
     place = np.empty(len(candidates), dtype=np.int64)
     place[tie_order(candidates)] = np.arange(len(candidates))

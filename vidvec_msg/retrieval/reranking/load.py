@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from vidvec_msg.embedders.load import TINYWORLD_DEFAULTS, parse_options
@@ -67,5 +69,15 @@ def _parsed(spec: str) -> tuple[Callable[..., Any], str, dict[str, Any]]:
     model, options = parse_options(rest, make, what=f"reranker {form}:")
     if not model:
         raise RefusedRequest(f"reranker {spec!r} names no model; accepted: {ACCEPTED}")
-    defaults = TINYWORLD_DEFAULTS if (form, model) == ("mllm", TINYWORLD) else {}
+    defaults = _tinyworld_defaults(options) if (form, model) == ("mllm", TINYWORLD) else {}
     return make, model, {**defaults, **options}
+
+
+def _tinyworld_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Its frames, a word for yes that is one token, and the adapter that taught it to answer, if it is there,
+    with the wording that was taught; ``adapter=none`` leaves that out."""
+    defaults = {**TINYWORLD_DEFAULTS, "yes": "Y", "no": "No"}
+    skill = Path(str(files("vidvec_msg"))) / "tinyworld" / "weights_yes_no"
+    if "adapter" in options or not (skill / "adapter_config.json").is_file():
+        return defaults
+    return {**defaults, "adapter": str(skill), "wording": "respond"}

@@ -23,8 +23,9 @@ from typing import Literal
 import numpy as np
 
 from vidvec_msg.retrieval.comparison.evaluated_runs import Way
-from vidvec_msg.retrieval.evaluation.ranking import Floats
-from vidvec_msg.retrieval.fusing.lists import Lists, OneList
+from vidvec_msg.retrieval.evaluation.ranking import Floats, Ints
+from vidvec_msg.retrieval.fusing.joining import OneList
+from vidvec_msg.retrieval.fusing.lists import Lists
 from vidvec_msg.retrieval.reranking.contract import Judgement
 from vidvec_msg.retrieval.reranking.judgements import Pair
 from vidvec_msg.retrieval.reranking.stage import NOTHING, Prior, Stage
@@ -148,7 +149,7 @@ def _fused(
     return calibrated if fusion is None else fusion.of(first, value_of(calibrated, score))
 
 
-def _reordered(columns: np.ndarray, new: Floats) -> OneList:
+def _reordered(columns: Ints, new: Floats) -> OneList:
     """All columns, best first, with scores of which only the order below the judged ones means something."""
     judged = ~np.isnan(new)
     ahead, behind = columns[: len(new)][judged], columns[: len(new)][~judged]

@@ -199,6 +199,8 @@ def _black_frames(clips: Sequence[Item]) -> Pixels:
     for clip in clips:
         if isinstance(clip.video, np.ndarray):
             return np.zeros_like(clip.video)
+        if clip.video is None:
+            continue
         try:
             frames = shared_pool(1, 120.0).read(clip.video, policy, start=clip.start, end=clip.end)
         except VideoError:

@@ -25,7 +25,7 @@ class Clip:
         title: empty if unknown.
         description: words about the clip, its transcript included where that is known.
         duration: seconds; None if unknown.
-        about: further fields of its rows: channel, text, start, end.
+        about: further fields of its rows: channel, start, end (seconds), transcript, ocr, text.
         left_out: why it cannot be a candidate; empty if it can.
     """
 

@@ -94,10 +94,10 @@ def _link(row: Mapping[str, Any], where: str, folder: Path, problems: Problems) 
         video, identity = str(path), identity or path.stem
     identity = identity or "link-" + blake2b(video.encode(), digest_size=5).hexdigest()
     words = [_cell(row, ("description", "text")), _cell(row, ("transcript",))]
-    channel = _cell(row, ("channel",))
+    about = {name: said for name in ("channel", "transcript") if (said := _cell(row, (name,)))}
     clip = Clip(
         identity, video, _cell(row, ("title",)), "\n".join(one for one in words if one), duration,
-        {"channel": channel} if channel else None, reason,
+        about or None, reason,
     )  # fmt: skip
     return Link(clip, _cell(row, ("message_id",)))
 

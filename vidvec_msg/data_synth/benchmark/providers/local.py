@@ -127,6 +127,8 @@ class Local:
         about: dict[str, Any] = {
             name: value for name, value in (("start", start), ("end", end)) if value is not None
         }
+        if item is not None:
+            about |= {name: said for name in ("transcript", "ocr") if (said := getattr(item, name))}
         reason = too_long(length, max_seconds)
         if not video and words[0]:
             about["text"] = words[0]  # stands for a clip, and is what people judge

@@ -27,13 +27,12 @@ class Quota:
     Args:
         path: JSON lines, one a call.
         limit: units a day; 0 sets none of our own.
-        day: the present day by the provider's clock: YouTube's quotas begin anew at midnight Pacific time.
+        spent: units by day, by the provider's clock: YouTube's quotas begin anew at midnight Pacific time.
     """
 
     path: Path
     limit: int
-    day: str = ""
-    spent: Counter[str] = field(default_factory=Counter)
+    spent: Counter[str] = field(init=False, default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +52,7 @@ class Quota:
         Raises:
             Exhausted: today's quota does not hold it.
         """
-        today = self.day or datetime.now(_pacific()).date().isoformat()
+        today = datetime.now(_pacific()).date().isoformat()
         if self.limit and self.spent[today] + units > self.limit:
             raise Exhausted(
                 f"today's quota of {self.limit:,} units is used up ({self.spent[today]:,} spent, {call} "
