@@ -27,6 +27,7 @@ from vidvec_msg.embedders.contract import EmbedderCard, Role, Vectors
 from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.embed import embed_items
 from vidvec_msg.retrieval.indexes.build import build_index
+from vidvec_msg.retrieval.indexes.delete import delete_items
 from vidvec_msg.retrieval.indexes.vector_index import VectorIndex
 
 QUERIES = 100  # in one block
@@ -111,15 +112,17 @@ def compare(count: int, dim: int, repeats: int) -> None:
         size = f"{count:,} × {dim}"
         print_line("embed pipeline, embedder for free", seconds, None, "s", None, f"{size}; no peer")
         for factory in ("Flat", f"IVF{max(count // 200, 1)},Flat"):
-            searches = measure_searches(
-                build_index(vectors, Path(scratch) / factory, factory=factory), dim, repeats
-            )
+            index = build_index(vectors, Path(scratch) / factory, factory=factory)
             kind = factory[:3] if factory.startswith("IVF") else factory
-            mine, theirs = searches["ours"], searches["peer"]
-            for name, (unit, bars) in MEASURES.items():
-                note = f"{size}, {factory}, k={NEIGHBOURS}, {threads} thread{'s' if threads > 1 else ''}"
-                claim = f"index {name} ({kind}), beside bare FAISS"
-                print_line(claim, mine[name], theirs[name], unit, bars[kind], note)
+            for changed in ("", ", one of them deleted"):  # from ours; the peer goes on finding it
+                if changed:
+                    delete_items(index, ["d0"])
+                searches = measure_searches(index, dim, repeats)
+                mine, theirs = searches["ours"], searches["peer"]
+                for name, (unit, bars) in MEASURES.items():
+                    note = f"{size}{changed}, {factory}, k={NEIGHBOURS}, {threads} thread{'s'[: threads > 1]}"
+                    claim = f"index {name} ({kind}{changed}), beside bare FAISS"
+                    print_line(claim, mine[name], theirs[name], unit, bars[kind], note)
 
 
 def print_line(

@@ -25,7 +25,7 @@ OTHERS = [
         "retrieval/",
         "programs: annotate_corpus, embed_corpus, build_index, search_index, evaluate_embedder, …",
     ),
-    ("data_synth/", "programs: write_pairs, filter_pairs, estimate_cost"),
+    ("data_synth/", "programs: write_pairs, filter_pairs, build_benchmark"),
     ("configs/", "YAML, one folder per job, with measured cost"),
     ("docs/", "a page per verb"),
     ("tests/", "mirrors vidvec_msg/"),
