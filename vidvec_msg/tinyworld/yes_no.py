@@ -29,7 +29,7 @@ WORDINGS = (
     "\n{text}\nDoes the video match the sentence? Answer with a single word - Yes or No.",
 )
 """What stands behind the clip, as `vidvec_msg.retrieval.reranking.wording` has it. The first one is
-taught: the other has twice the tokens, and both together were learned at half the speed."""
+taught, for its length: the other takes twice the tokens."""
 
 YES, NO = "Y", "No"
 """The answers, one token each."""

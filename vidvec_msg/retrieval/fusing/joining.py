@@ -35,10 +35,10 @@ def joined(lists: Sequence[OneList], recipe: Recipe) -> OneList:
         fused = np.full(len(columns), -np.inf)
         np.maximum.at(fused, place, values)
         return columns, fused
-    fused = np.bincount(place, weights=values, minlength=len(columns))
+    total: Floats = np.bincount(place, weights=values, minlength=len(columns)).astype(np.float64)
     if recipe.method == "mnz":
-        fused = fused * np.bincount(place, minlength=len(columns))
-    return columns, fused
+        total = total * np.bincount(place, minlength=len(columns))
+    return columns, total
 
 
 def normalised(scores: Floats, recipe: Recipe) -> Floats:
@@ -58,8 +58,9 @@ def normalised(scores: Floats, recipe: Recipe) -> Floats:
         case "rank":
             return 1 - places / count
         case "min-max":
-            return (scores - scores.min()) / max(float(np.ptp(scores)), _LEAST)
+            return np.asarray((scores - scores.min()) / max(float(np.ptp(scores)), _LEAST))
         case "sum":
-            return (scores - scores.min()) / max(float(scores.sum() - scores.min() * count), _LEAST)
+            spread = float(scores.sum() - scores.min() * count)
+            return np.asarray((scores - scores.min()) / max(spread, _LEAST))
         case _:
-            return (scores - scores.mean()) / max(float(scores.std()), _LEAST)
+            return np.asarray((scores - scores.mean()) / max(float(scores.std()), _LEAST))

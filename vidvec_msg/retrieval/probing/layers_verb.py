@@ -34,7 +34,7 @@ from vidvec_msg.retrieval.probing.opening import (
     refuse_other_probe,
 )
 from vidvec_msg.retrieval.probing.pictures import draw_curves, ranked
-from vidvec_msg.retrieval.probing.trial import Outcome, Rule, compared
+from vidvec_msg.retrieval.probing.trial import MOST_TIED, Outcome, Rule, compared
 from vidvec_msg.runs import replacing, software_versions, write_json
 
 log = logging.getLogger(__name__)
@@ -251,6 +251,6 @@ def _leaders(outcome: Outcome, read_outs: Sequence[ReadOut]) -> list[int]:
     kinds: dict[tuple[str, bool], int] = {}
     for number in ranked(outcome):
         one = read_outs[number]
-        if one.layer != FINAL:
+        if one.layer != FINAL and outcome.tied[outcome.rule.way][number] <= MOST_TIED:
             kinds.setdefault((one.pooling, one.normed), number)
     return list(dict.fromkeys([*(n for n in ranked(outcome) if n in kinds.values()), 0]))
