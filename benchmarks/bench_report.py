@@ -48,7 +48,8 @@ class ByNumber:
             vectors[row] = np.random.default_rng(number).normal(size=DIM)
             own = np.random.default_rng(zlib.crc32(item.id.encode()))
             vectors[row] += own.normal(size=DIM) * (0.5 + number % 3)
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        scaled: Vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return scaled
 
 
 def collection(root: Path, items: int) -> Path:

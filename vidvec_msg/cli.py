@@ -72,7 +72,7 @@ VERBS: Mapping[str, Verb] = {
         "vidvec_msg.data_synth.filter_verb:filter_pairs", "any pairs → those that stay, and why others do not"
     ),
     "build-benchmark": Verb(
-        "vidvec_msg.data_synth.benchmark.verb:build_benchmark", "messages → clips that imply them, to be rated"
+        "vidvec_msg.data_synth.benchmark.verb:build_benchmark", "messages → clips, rated → a benchmark"
     ),
     "mine-negatives": Verb(
         "vidvec_msg.retrieval.mining.verb:mine_negatives", "hard negatives for pairs, by any embedder"
