@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,21 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def set_aside(path: Path, *, suffix: str | None = None) -> Path:
+    """Gives a file that somebody else has written or changed a name that no file has.
+
+    Args:
+        path: the file, whose place is needed.
+        suffix: of the new name; the file's own if not given.
+
+    Returns:
+        where it is now.
+    """
+    names = (path.with_name(f"{path.stem}_{number}{suffix or path.suffix}") for number in count(1))
+    free = next(one for one in names if not one.exists())
+    return path.rename(free)
 
 
 def umask() -> int:

@@ -222,6 +222,8 @@ class _Handler(BaseHTTPRequestHandler):
             rows = [_shown(batch) for batch in server.batches.values()]
             return self._send(200, {"object": "list", "data": rows, "has_more": False})
         if found := re.fullmatch(r"/v1/batches/(\S+)", path):
+            if found[1] not in server.batches:
+                return self._send(404, {"error": {"message": "No such batch"}})
             batch = server.batches[found[1]]
             batch["_looks"] += 1
             if batch["_looks"] > server.looks and batch["status"] == "in_progress":

@@ -128,6 +128,28 @@ def test_answers_to_more_than_is_asked_for_now_are_not_lost(
     assert states == [None, "submitted", "partly", "collected"]
 
 
+def test_a_batch_that_the_endpoint_has_forgotten_is_asked_again(
+    server: ChatServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Services delete old batches and their files: the folder must not be stuck for ever."""
+    true = ChatEndpoint.batch
+
+    async def killed(self: ChatEndpoint, *given: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ChatEndpoint, "batch", killed)
+    with pytest.raises(KeyboardInterrupt):
+        batch(server, tmp_path / "out", count=5)
+    server.batches["batch-gone"] = server.batches.pop("batch-0")
+    server.batches["batch-gone"]["metadata"] = {}
+    server.batches["batch-gone"]["id"] = "batch-gone"
+    monkeypatch.setattr(ChatEndpoint, "batch", true)
+    assert batch(server, tmp_path / "out", count=5)["pairs"] == 5
+    assert "batch batch-0 of an earlier run is no longer at 127.0.0.1" in caplog.text
+    assert batch(server, tmp_path / "out", count=6)["pairs"] == 6  # and is not looked for again
+    assert caplog.text.count("is no longer at") == 1
+
+
 def test_the_budget_bounds_what_is_submitted(server: ChatServer, tmp_path: Path) -> None:
     found = batch(server, tmp_path / "out", count=30, prices=prices(tmp_path), max_tokens=200, budget=5.0)
     assert 0 < found["pairs"] < 30

@@ -92,7 +92,7 @@ class _Run:
         """Batches of the run before this one are collected first; then rounds until nothing is missing."""
         try:
             name = self._name()
-            await self._collect(await self._under_way(name), questions)
+            await self._collect(await self._under_way(name), questions, earlier=name)
             for attempt in range(self.kind.tries):
                 missing = {key: one for key, one in questions.items() if key not in self.store.answered}
                 if not missing or self.outcome.stopped:
@@ -183,20 +183,29 @@ class _Run:
             stream.flush()
             os.fsync(stream.fileno())
 
-    async def _collect(self, batches: list[str], questions: Mapping[str, Question]) -> None:
+    async def _collect(
+        self, batches: list[str], questions: Mapping[str, Question], *, earlier: str = ""
+    ) -> None:
+        """Waits for batches and takes what they hold; ``earlier``: name of the folder's, if they are of a run
+        before this one."""
         waiting = list(batches)
         while waiting:
             for batch in list(waiting):
-                found = await self.way.retrying.run_async(partial(self.way.endpoint.batch, batch))
-                if found.status not in _ENDED:
+                try:
+                    found = await self.way.retrying.run_async(partial(self.way.endpoint.batch, batch))
+                    if found.status not in _ENDED:
+                        continue
+                    left = await self._taken(found, questions)
+                except (RefusedRequest, Unfit) as error:
+                    if not earlier or not await self._lists_batches(earlier):
+                        raise
+                    log.warning(
+                        "batch %s of an earlier run is no longer at %s, and what was not collected is asked "
+                        "again: %s", batch, self.way.endpoint.host, error,
+                    )  # fmt: skip
+                    self._write({"batch": batch, "state": "gone"})
+                    waiting.remove(batch)
                     continue
-                left = 0
-                for file_id in (found.output_file_id, found.error_file_id):
-                    if file_id:
-                        rows = await self.way.retrying.run_async(
-                            partial(self.way.endpoint.file_lines, file_id)
-                        )
-                        left += self._take(rows, questions)
                 if found.status != "completed":
                     log.warning("batch %s ended as %s: %s", batch, found.status, _errors(found))
                 # answers to questions of a larger count were paid for: that count will want them
@@ -209,6 +218,23 @@ class _Run:
                     )
             if waiting:
                 await asyncio.sleep(self.way.poll)
+
+    async def _taken(self, found: Any, questions: Mapping[str, Question]) -> int:
+        """Keeps what an ended batch's files hold; returns how many answers are of other requests."""
+        left = 0
+        for file_id in (found.output_file_id, found.error_file_id):
+            if file_id:
+                rows = await self.way.retrying.run_async(partial(self.way.endpoint.file_lines, file_id))
+                left += self._take(rows, questions)
+        return left
+
+    async def _lists_batches(self, name: str) -> bool:
+        """Whether the endpoint takes our key and answers about batches: then it is one batch that is gone."""
+        try:
+            await self.way.retrying.run_async(lambda: self.way.endpoint.batches_of(name))
+        except (RefusedRequest, Unfit):
+            return False
+        return True
 
     def _take(self, rows: list[dict[str, Any]], questions: Mapping[str, Question]) -> int:
         """Keeps what a file holds; returns how many are of requests that are not asked for now."""

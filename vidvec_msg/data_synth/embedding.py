@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from vidvec_msg.data_synth.diversity import Vectors
 from vidvec_msg.data_synth.filters.meaning import TextVectors
 from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.formats.pairs import Pair
+from vidvec_msg.runs import file_digest
 
 
 @dataclass(slots=True)
@@ -21,6 +23,16 @@ class MessageVectors:
 
     spec: str | None
     _loaded: TextVectors | None = field(init=False, default=None)
+
+    @property
+    def identity(self) -> str | None:
+        """What tells the embedder from another one, found without loading it: its spec, and of a folder or
+        file that the spec names the digest of its card, which holds that of its weights."""
+        if self.spec is None:
+            return None
+        path = Path(self.spec)
+        card = path / "embedder.json" if path.is_dir() else path
+        return f"{self.spec} {file_digest(card)[:12]}" if card.is_file() else self.spec
 
     def check(self, problems: Problems) -> None:
         """Notes what is wrong with the spec, without loading the model."""

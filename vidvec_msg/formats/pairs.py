@@ -133,7 +133,11 @@ def rows_of(source: str | Path, problems: Problems) -> Iterator[Row]:
 
 def _rows_of_csv(path: Path, problems: Problems) -> Iterator[Row]:
     with path.open(encoding="utf-8-sig", newline="") as stream:
-        for number, row in enumerate(csv.DictReader(stream), start=1):
+        header = stream.readline()
+        stream.seek(0)
+        # spreadsheets of countries with a decimal comma write semicolons
+        delimiter = ";" if ";" in header and "," not in header else ","
+        for number, row in enumerate(csv.DictReader(stream, delimiter=delimiter), start=1):
             if None in row:  # an unquoted comma would cut the text there and shift the rest
                 problems.add(f"row {number}: more cells than the header has; quote texts that hold a comma")
                 continue

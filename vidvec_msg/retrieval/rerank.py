@@ -202,11 +202,7 @@ def write_evaluation(
     evaluation = Evaluation(
         add_groups(done.directions["forward"], of_queries), add_groups(done.directions["reverse"], of_corpus)
     )
-    decided_by = [
-        first["model"]["fingerprint"],
-        reranker.fingerprint,
-        *(done.section[key] for key in _DECIDES),
-    ]
+    decided_by = [first["model"]["fingerprint"], reranker.fingerprint, *_decides(done.section)]
     report = {
         "format": FORMAT,
         **{key: first[key] for key in ("split", "pool", "exclude_self", "unreachable", "depth", "confusion")},
@@ -246,7 +242,16 @@ def write_extras(out: Path, section: Mapping[str, Any]) -> None:
             temporary.write_text(text, encoding="utf-8")
 
 
-_DECIDES = ("depth", "score", "prior", "calibration")
+def _decides(section: Mapping[str, Any]) -> list[Any]:
+    """What makes the ranking another one, as far as the two models do not: not what was measured of it, which
+    is another thing for other queries."""
+    fitted = section["calibration"]
+    fusions = [section[way]["fusion"] or {} for way in WAYS]
+    return [
+        *(section[key] for key in ("depth", "score", "prior")),
+        *(fitted[key] for key in ("temperature", "bias")),
+        *((fusion.get("weight"), fusion.get("spreads")) for fusion in fusions),
+    ]
 
 
 # --- the request ------------------------------------------------------------------------------------

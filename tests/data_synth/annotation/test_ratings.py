@@ -136,6 +136,20 @@ def test_a_file_a_person_is_called_like_the_person(tmp_path, found):
     assert plain(ratings, found)[0] == {"Ann": 4, "Bo": 2}
 
 
+def test_a_tasks_table_that_was_given_to_one_person_is_that_persons(tmp_path, found):
+    """Not everybody's is called "tasks" and taken for one person's."""
+    paths = []
+    for folder, raters, rating in (("Ann", "Ann", 4), ("Bo_Li", "Bo Li", 4), ("Cleo", "Ann | Cleo", 2)):
+        (tmp_path / folder).mkdir()
+        paths.append(tmp_path / folder / "tasks.csv")
+        paths[-1].write_text(f"task_id,raters,rating\n{found[0].task},{raters},{rating}\n")
+    ratings = read(found, *paths)
+    assert plain(ratings, found)[0] == {"Ann": 4, "Bo Li": 4, "Cleo": 2}
+    assert ratings.files == ["Ann/tasks.csv", "Bo_Li/tasks.csv", "Cleo/tasks.csv"]
+    paths[1].write_text(f"task_id,raters,rating\n{found[0].task},Bo Li,9\n")
+    assert problems_of(found, *paths)[0].startswith("Bo_Li/tasks.csv, row 1: Bo Li gave '9'")
+
+
 def test_raters_can_be_named_where_another_column_could_be_one(tmp_path, found):
     path = wide(tmp_path / "r.csv", found, {"Ann": [5, 4, 4], "remark": ["fine", "", ""]})
     assert "remark gave 'fine'; a rating is 1 to 6" in problems_of(found, path)[0]
@@ -154,7 +168,7 @@ NAMES = st.text(
 @given(
     delimiter=st.sampled_from([",", ";", "\t", "|"]),
     encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
-    ending=st.sampled_from(["\n", "\r\n"]),
+    ending=st.sampled_from(["\n", "\r\n", "\r"]),
     names=st.lists(NAMES, min_size=1, max_size=3, unique=True),
     grid=st.lists(st.lists(st.sampled_from([None, 1, 2, 3, 4, 5, 6]), min_size=3, max_size=3), min_size=3),
 )
@@ -186,6 +200,8 @@ def test_any_delimiter_and_encoding_gives_the_same_ratings(
 
 def test_excels_own_hint_and_blank_rows_are_passed_over(tmp_path, found):
     (tmp_path / "r.csv").write_text(f"sep=;\ntask_id;Ann\n;\n\n{found[2].task};4\n")
+    assert plain(read(found, tmp_path / "r.csv"), found)[2] == {"Ann": 4}
+    (tmp_path / "r.csv").write_bytes(f"sep=;\rtask_id;Ann\r{found[2].task};4\r".encode())
     assert plain(read(found, tmp_path / "r.csv"), found)[2] == {"Ann": 4}
 
 

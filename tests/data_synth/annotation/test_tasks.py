@@ -111,6 +111,32 @@ def test_an_export_can_be_repeated_and_what_people_saved_there_stays(source, tmp
         export_tasks(source, tmp_path / "other")
 
 
+def test_a_table_that_somebody_filled_in_is_not_overwritten(source, tmp_path, caplog):
+    out = export_tasks(source, tmp_path / "T", raters=["Ann"], raters_per_task=1)
+    own = out / "raters" / "Ann" / "tasks.csv"
+    rows = own.read_text().splitlines()
+    filled = "\n".join([f"{rows[0]},rating", *(f"{line},4" for line in rows[1:])])
+    own.write_text(filled)
+    untouched = (out / "tasks.csv").read_bytes()
+    source.write_text("".join(source.read_text().splitlines(keepends=True)[:4]))  # two candidates less
+    export_tasks(source, out, raters=["Ann"], raters_per_task=1)
+    assert own.with_name("tasks_1.csv").read_text() == filled
+    assert "raters/Ann/tasks.csv was changed since it was made: it is now" in caplog.text
+    assert len(table(own)) == 4
+    assert (out / "tasks.csv").read_bytes() != untouched  # nobody's: replaced without a copy
+    assert not (out / "tasks_1.csv").exists()
+
+
+def test_no_words_of_the_table_are_a_formula(tmp_path):
+    path = ranked(tmp_path / "D", [
+        row("m1", "-a", message='=HYPERLINK("http://x";"y")', topic="+1"), row("m2", "b", topic=""),
+    ])  # fmt: skip
+    rows = {one["clip_id"]: one for one in table(export_tasks(path, tmp_path / "T") / "tasks.csv")}
+    assert rows["-a"]["message"] == '\'=HYPERLINK("http://x";"y")'
+    assert rows["-a"]["topic"] == "'+1"
+    assert rows["b"]["topic"] == ""
+
+
 def test_every_fault_of_a_request_comes_in_one_message(source, tmp_path):
     with pytest.raises(RefusedRequest) as refusal:
         export_tasks(source, tmp_path / "T", per_message=-1, raters=["A b", "A_b", " "], raters_per_task=4)

@@ -490,8 +490,11 @@ def test_a_dry_run_asks_nothing_and_makes_nothing(
     assert f"Message: {TEXTS[0]}" in told
     assert "stories: at most 3 requests to org/m" in told
     assert "youtube: at most 6 searches, 606 units of the YouTube Data API, 1 days of --quota" in told
+    assert "relevance: at most 150 requests to org/m" in told  # 25 clips of 6 queries are ranked by the model
     assert not out.exists()
     assert server.requests == []
+    run(dry_run=True, rank="provider")
+    assert "relevance" not in capsys.readouterr().out
 
 
 # ---- refusals
@@ -583,6 +586,26 @@ def test_rule_and_files_want_ratings(run: Callable[..., Path], tmp_path: Path) -
         RefusedRequest, match=r"tasks: unknown 'rater' \(did you mean 'raters'\?\); known: per_m"
     ):
         run(tasks={"rater": ["Ann"]})
+
+
+def test_options_of_the_tasks_are_checked_before_candidates_are_paid_for(
+    run: Callable[..., Path], server: ChatServer
+) -> None:
+    with pytest.raises(RefusedRequest, match=r"raters_per_task is 3; it lies between 1 and the 2 named"):
+        run(tasks={"raters": ["Ann", "Bo"]})
+    with pytest.raises(RefusedRequest) as refusal:
+        run(tasks={"raters": "Ann", "per_message": "8"}, collecting={"split": 1})
+    for fault in (
+        "tasks: raters is 'Ann'; it must be a list of names",
+        "tasks: per_message is '8'; it must be a whole number", "collecting: split is 1; it must be a text",
+    ):  # fmt: skip
+        assert fault in str(refusal.value)
+    assert server.requests == []
+
+
+def test_a_folder_that_holds_the_build_is_not_searched(run: Callable[..., Path], tmp_path: Path) -> None:
+    with pytest.raises(RefusedRequest, match=r"out lies in it, and what a build writes would be searched"):
+        run(provider=[f"local:{tmp_path}"], embedder="tinyworld")
 
 
 # ---- ratings

@@ -375,6 +375,34 @@ def test_an_update_leaves_what_others_added(clips: Path, tmp_path: Path) -> None
     assert not (out / "collect.before.json").exists()
 
 
+def test_an_update_never_overwrites_queries_that_somebody_wrote(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "t.jsonl").write_text('{"id": "x", "text": "t", "q": "ask"}\n')
+    out = run(tmp_path / "t.jsonl", tmp_path / "C")
+    mine = '{"_id": "q", "text": "mine"}\n', "query-id\tcorpus-id\tscore\nq\tx\t1\n"
+    (out / "queries.jsonl").write_text(mine[0])
+    (out / "qrels").mkdir()
+    (out / "qrels" / "test.tsv").write_text(mine[1])
+    run(tmp_path / "t.jsonl", out, queries="q", update=True)
+    assert Collection.load(out).qrels == {"test": {"q1": {"x": 1}}}
+    assert (out / "queries_1.jsonl.kept").read_text() == mine[0]
+    assert (out / "qrels" / "test_1.tsv.kept").read_text() == mine[1]
+    assert "queries.jsonl was not written by collect: it is now" in caplog.text
+    run(tmp_path / "t.jsonl", out, queries="q", update=True)  # now they are ours
+    assert not (out / "queries_2.jsonl.kept").exists()
+
+
+def test_an_update_of_words_that_a_person_took_out(clips: Path, tmp_path: Path) -> None:
+    """A transcript that was made of silence is deleted by hand, and where it came from is left."""
+    out = run(clips, tmp_path / "C", patterns=["*.mp4"])
+    name = next(row["_id"] for row in rows(out / "corpus.jsonl") if "transcript" not in row)
+    write_fields(out, "corpus", {name: {"transcript_info": {"silent": True}}})
+    run(clips, out, patterns=["*.mp4"], update=True)
+    row = next(row for row in rows(out / "corpus.jsonl") if row["_id"] == name)
+    assert (row.get("transcript"), row["transcript_info"]) == (None, {"silent": True})
+
+
 def test_a_killed_update_still_knows_whose_queries_they_are(
     clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,7 +38,9 @@ def account_of(
     kept = {one.candidate.task for one in found if one.stays}
     of_message = Counter(one.candidate.message_id for one in stays)
     clips = {one.candidate.clip_id for one in stays}
-    topics = {(one.candidate.clip_id, one.candidate.topic) for one in stays}
+    topics_of: dict[str, set[str]] = {}
+    for one in stays:
+        topics_of.setdefault(one.candidate.clip_id, set()).add(one.candidate.topic)
     asked = {one.candidate.message_id: one.candidate.message for one in found}
     return {
         "messages": len(of_message),
@@ -47,7 +49,7 @@ def account_of(
         "clips_with_a_file": len(clips & paths.keys()),
         "texts": len({one.candidate.clip_id for one in stays if not one.candidate.video}),
         "clips_left_out": len(left_out),
-        "clips_of_several_topics": len(topics) - len(clips),
+        "clips_of_several_topics": sum(len(topics) > 1 for topics in topics_of.values()),
         "clips_of_a_message": {
             "least": min(of_message.values()),
             "mean": round(of_message.total() / len(of_message), 2),

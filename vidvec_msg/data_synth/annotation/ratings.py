@@ -4,7 +4,8 @@ What a table is, its header says:
 
 - **long**: a task, a rater, a rating per row (the page saves it, crowd platforms give it out);
 - **wide**: a task per row and a column per person, whose heading is their name;
-- **one person's**: a task and a rating per row; the file's name is the person's.
+- **one person's**: a task and a rating per row; the file's name is the person's. A ``tasks.csv`` that was
+  given to one person is that person's.
 
 A task is named by ``task_id``, or by ``message_id`` and ``clip_id``. Commas, semicolons and tabs are told
 apart by the header; a byte-order mark is passed over, also that of UTF-16.
@@ -15,13 +16,15 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from vidvec_msg.data_synth.annotation.candidates import Candidate
 from vidvec_msg.data_synth.annotation.scale import MEANINGS, rating_of
-from vidvec_msg.data_synth.annotation.tasks import COLUMNS
+from vidvec_msg.data_synth.annotation.tasks import COLUMNS, TASKS
 from vidvec_msg.errors import Problems, RefusedRequest, did_you_mean
 
 ROLES: Mapping[str, tuple[str, ...]] = {
@@ -85,7 +88,8 @@ def read_ratings(
     for role in unknown:
         problems.add(f"columns: unknown role {role!r}{did_you_mean(role, ROLES)}; known: {', '.join(ROLES)}")
     names = {role: (columns or {}).get(role) for role in ROLES}
-    reader = _Reader(candidates, names, raters, problems)
+    counts = Counter(path.name for path in paths)
+    reader = _Reader(candidates, names, raters, problems, {name for name in counts if counts[name] > 1})
     for path in paths:
         reader.read(path)
     if not paths:
@@ -103,6 +107,7 @@ class _Reader:
     names: Mapping[str, str | None]
     people: Sequence[str]
     problems: Problems
+    alike: Collection[str] = ()  # names that several files have, in different folders
     found: Ratings = field(default_factory=Ratings)
     tasks: dict[tuple[str, str], str] = field(init=False)
     known: set[str] = field(init=False)
@@ -118,23 +123,24 @@ class _Reader:
         except RefusedRequest as refusal:
             self.problems.add(str(refusal))
             return
+        named = f"{path.parent.name}/{path.name}" if path.name in self.alike else path.name
         repeated = sorted({name for name in header if name and header.count(name) > 1})
         if repeated:
-            self.problems.add(f"{path.name}: two columns are called {repeated[0]!r}; whose is which?")
+            self.problems.add(f"{named}: two columns are called {repeated[0]!r}; whose is which?")
             return
         columns = {role: header.index(name) for role in ROLES if (name := self._heading(role, header))}
         if "task" not in columns and not {"message", "clip"} <= columns.keys():
             self.problems.add(
-                f"{path.name}: no column names the task (task_id, or message_id and clip_id); it has: "
+                f"{named}: no column names the task (task_id, or message_id and clip_id); it has: "
                 f"{', '.join(header)}. Say which it is: --columns '{{task: NAME}}'"
             )
             return
-        people = self._people(path, header, columns)
+        people = self._people(named, header, columns, _person(path, header, rows))
         if not people and not {"rater", "rating"} <= columns.keys():
             return  # it was told why
-        self.found.files.append(path.name)
+        self.found.files.append(named)
         for number, row in rows:
-            where = f"{path.name}, row {number}"
+            where = f"{named}, row {number}"
             if len(row) > len(header):
                 self.problems.add(f"{where}: {len(row)} cells, and the header has {len(header)}")
                 continue
@@ -150,28 +156,30 @@ class _Reader:
         given = self.names[role]
         return next((name for name in ((given,) if given else ROLES[role]) if name in header), None)
 
-    def _people(self, path: Path, header: Sequence[str], columns: Mapping[str, int]) -> dict[str, int]:
+    def _people(
+        self, named: str, header: Sequence[str], columns: Mapping[str, int], person: str
+    ) -> dict[str, int]:
         """Rater → column of a wide table, and of one person's; empty for a long one."""
         if "rater" in columns and "rating" in columns:
             return {}
         if "rater" in columns:
             self.problems.add(
-                f"{path.name}: a column of raters and none of ratings; it has: {', '.join(header)}. Say "
+                f"{named}: a column of raters and none of ratings; it has: {', '.join(header)}. Say "
                 "which it is: --columns '{rating: NAME}'"
             )
             return {}
         if "rating" in columns and not self.people:
-            return {path.stem: columns["rating"]}
+            return {person: columns["rating"]}
         lost = [name for name in self.people if name not in header]
         if lost:
-            self.problems.add(f"{path.name} has no column {lost[0]!r}{did_you_mean(lost[0], header)}")
+            self.problems.add(f"{named} has no column {lost[0]!r}{did_you_mean(lost[0], header)}")
         taken = {*columns.values()}
         wanted = self.people or [
             name for place, name in enumerate(header)
             if name and place not in taken and name.removeprefix("Input.") not in _NO_PERSON
         ]  # fmt: skip
         if not wanted:
-            self.problems.add(f"{path.name}: none of its columns is a person's; it has: {', '.join(header)}")
+            self.problems.add(f"{named}: none of its columns is a person's; it has: {', '.join(header)}")
         return {name: header.index(name) for name in wanted if name in header}
 
     def _task(self, cells: Sequence[str], columns: Mapping[str, int], where: str) -> str | None:
@@ -221,6 +229,17 @@ class _Reader:
         self.places.setdefault((task, rater), where)
 
 
+def _person(path: Path, header: Sequence[str], rows: Sequence[tuple[int, Sequence[str]]]) -> str:
+    """Whose a table without names is: the file is called so, unless it still has the name of all tasks. Then
+    its column of raters says it, if there is one of them, or else its folder."""
+    if path.name != TASKS:
+        return path.stem
+    place = header.index("raters") if "raters" in header else len(header)
+    given = {row[place].strip() if place < len(row) else "" for _, row in rows}
+    [one, *others] = given
+    return one if one and not others and " | " not in one else path.resolve().parent.name
+
+
 def table_of(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """Header and rows of a delimited text file, rows with their numbers (the first below the header is 1).
 
@@ -240,8 +259,8 @@ def table_of(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
         raise RefusedRequest(f"{path} is not UTF-8 ({error.reason}); save it as such first") from error
     lines = text.lstrip("\r\n")
     if lines[:4] == "sep=":  # Excel's own hint, above the header
-        lines = lines.partition("\n")[2]
-    first = lines.partition("\n")[0]
+        lines = re.split(r"\r\n|\r|\n", lines, maxsplit=1)[-1]
+    first = re.split(r"[\r\n]", lines, maxsplit=1)[0]  # of old Macs a lone carriage return ends a line
     delimiter = max(_DELIMITERS, key=lambda one: len(next(csv.reader([first], delimiter=one), [])))
     try:
         table = list(csv.reader(io.StringIO(lines, newline=""), delimiter=delimiter, strict=True))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
+import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from vidvec_msg.data_synth.annotation.assignment import assigned
 from vidvec_msg.data_synth.annotation.candidates import Candidate, first_of_each, read_candidates
 from vidvec_msg.data_synth.annotation.page import rating_page
 from vidvec_msg.errors import Problems, RefusedRequest
-from vidvec_msg.runs import file_digest, replacing, require_new, write_json
+from vidvec_msg.runs import file_digest, replacing, require_new, set_aside, write_json
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +41,8 @@ def export_tasks(
 
     ``tasks.csv`` is what crowd platforms take: a task a row, the same id in every export. ``rate.html`` is
     the same for one person at a time. With names, each person has a table and a page of their own in
-    ``raters/``.
+    ``raters/``. A table that was changed since, as by somebody who wrote ratings into it, gets another name
+    and is not overwritten.
 
     Args:
         ranked: ``ranked.jsonl``, one candidate a line.
@@ -61,10 +64,12 @@ def export_tasks(
     tasks = _shuffled(chosen, [seed])
     who = assigned([one.task for one in tasks], raters, raters_per_task, seed=seed) if raters else {}
     title = title or ranked.resolve().parent.name
-    _write(out, tasks, who, title)
+    ours = _digests(out / MANIFEST)
+    tables = [_write(out, tasks, who, title, ours)]
     for name in raters:
         own = _shuffled([one for one in chosen if name in who[one.task]], [seed, *name.encode()])
-        _write(out / RATERS / file_name(name), own, {one.task: [name] for one in own}, title, name=name)
+        only = {one.task: [name] for one in own}
+        tables.append(_write(out / RATERS / file_name(name), own, only, title, ours, name=name))
     write_json(
         out / MANIFEST,
         {
@@ -77,6 +82,7 @@ def export_tasks(
             "raters": dict(Counter(name for names in who.values() for name in names)),
             "raters_per_task": raters_per_task if raters else None,
             "seed": seed,
+            "tables": {one.relative_to(out).as_posix(): file_digest(one) for one in tables},
         },
     )
     _tell(out, tasks)
@@ -95,32 +101,57 @@ def _shuffled(candidates: Sequence[Candidate], seed: Sequence[int]) -> list[Cand
 
 
 def _write(
-    folder: Path, tasks: Sequence[Candidate], who: Mapping[str, Sequence[str]], title: str, *, name: str = ""
-) -> None:
-    with (
-        replacing(folder / TASKS) as temporary,
-        # without a byte-order mark: a platform would take it for a part of the first column's name
-        temporary.open("w", encoding="utf-8", newline="") as stream,
-    ):
-        writer = csv.DictWriter(stream, COLUMNS)
-        writer.writeheader()
-        writer.writerows(_row(one, who.get(one.task, ())) for one in tasks)
+    folder: Path,
+    tasks: Sequence[Candidate],
+    who: Mapping[str, Sequence[str]],
+    title: str,
+    ours: Collection[str],
+    *,
+    name: str = "",
+) -> Path:
+    """Table and page of one folder; returns the table. ``ours``: digests of the tables as they were made."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, COLUMNS)
+    writer.writeheader()
+    writer.writerows(_row(one, who.get(one.task, ())) for one in tasks)
+    # without a byte-order mark: a platform would take it for a part of the first column's name
+    content = text.getvalue().encode()
+    table = folder / TASKS
+    if table.is_file() and table.read_bytes() != content and file_digest(table) not in ours:
+        kept = set_aside(table)
+        log.warning("%s was changed since it was made: it is now %s, with what people wrote", table, kept)
+    with replacing(table) as temporary:
+        temporary.write_bytes(content)
     with replacing(folder / PAGE) as temporary:
         temporary.write_text(rating_page(tasks, folder, title=title, who=name), encoding="utf-8")
+    return table
+
+
+def _digests(manifest: Path) -> Collection[str]:
+    """Of the tables of an earlier export, as they were written."""
+    if not manifest.is_file():
+        return ()
+    found = json.loads(manifest.read_text(encoding="utf-8")).get("tables", {})
+    return [str(one) for one in found.values()]
 
 
 def _row(one: Candidate, who: Sequence[str]) -> dict[str, Any]:
     return {
         "task_id": one.task,
         "message_id": one.message_id,
-        "message": one.message,
-        "topic": one.topic,
+        "message": _inert(one.message),
+        "topic": _inert(one.topic),
         "clip_id": one.clip_id,
         "video": one.video,
-        "text": "" if one.video else one.get("text"),
+        "text": "" if one.video else _inert(one.get("text")),
         "duration": one.get("duration"),
         "raters": " | ".join(who),
     }
+
+
+def _inert(words: str) -> str:
+    """Words that no spreadsheet takes for a formula. Ids stay as they are: ratings come back by them."""
+    return f"'{words}" if words.startswith(("=", "+", "-", "@", "\t", "\r")) else words
 
 
 def _cannot_be_shown(one: Candidate) -> bool:
@@ -139,6 +170,18 @@ def _tell(out: Path, tasks: Sequence[Candidate]) -> None:
 
 def _refuse_bad_request(out: Path, per_message: int, raters: Sequence[str], raters_per_task: int) -> None:
     problems = Problems("cannot export tasks")
+    check_request(problems, per_message, raters, raters_per_task)
+    try:
+        require_new(out, option="--out", resumable=MANIFEST)
+    except RefusedRequest as refusal:
+        problems.add(str(refusal))
+    problems.refuse_if_any()
+
+
+def check_request(
+    problems: Problems, per_message: int = 0, raters: Sequence[str] = (), raters_per_task: int = 3
+) -> None:
+    """Notes what is wrong with options of :func:`export_tasks`, before there are candidates."""
     if per_message < 0:
         problems.add(f"per_message is {per_message}; it is 0 (all) or more")
     names = [name.strip() for name in raters]
@@ -151,8 +194,3 @@ def _refuse_bad_request(out: Path, per_message: int, raters: Sequence[str], rate
         problems.add(
             f"raters_per_task is {raters_per_task}; it lies between 1 and the {len(raters)} named raters"
         )
-    try:
-        require_new(out, option="--out", resumable=MANIFEST)
-    except RefusedRequest as refusal:
-        problems.add(str(refusal))
-    problems.refuse_if_any()

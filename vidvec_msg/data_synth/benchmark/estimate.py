@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vidvec_msg.data_synth.benchmark.rankers import ByModel
 from vidvec_msg.data_synth.benchmark.request import Build, Stages
 from vidvec_msg.data_synth.benchmark.stories import wanted_story
 from vidvec_msg.data_synth.benchmark.task import Task
@@ -47,6 +48,13 @@ def estimate(build: Build, what: Stages) -> str:
         revision = pipeline.refinement.revision
         asked = revision.question("", message=text, story=_STORY, feedback=_QUERY * 3).prompt
         rows.append(("revisions", stories * what.refine, revision, asked))
+    ranker = pipeline.ranking.ranker
+    if isinstance(ranker, ByModel):  # one question a candidate: the most of all
+        candidates = queries * what.per_query * len(build.providers)
+        asked = ranker.task.question(
+            "", message=text, title=_QUERY, length="100 s", description=_QUERY * 10
+        ).prompt
+        rows.append(("relevance", candidates, ranker.task, asked))
     most, priced = 0.0, True
     for name, count, task, prompt in rows:
         size = (len(prompt.system) + len(prompt.user)) / CHARS_PER_ENGLISH_TOKEN

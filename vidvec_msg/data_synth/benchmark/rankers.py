@@ -99,7 +99,7 @@ class ByEmbedder:
     @property
     def settings(self) -> Mapping[str, Any]:
         """See :class:`Ranker`."""
-        return {"by": "embedder", "embedder": self.vectors.spec, "clip": self.clip}
+        return {"by": "embedder", "embedder": self.vectors.identity, "clip": self.clip}
 
     def scores(self, groups: Sequence[Group]) -> list[list[Score]]:
         """Cosines; each clip is embedded once, whatever messages it is a candidate of."""
@@ -147,7 +147,7 @@ class ByEmbedder:
         from vidvec_msg.retrieval.embed import embed_items
 
         embedder = self._embedder()
-        out = self.work / digest_of([self.vectors.spec, self.clip, *map(item_digest, items)])[:12]
+        out = self.work / digest_of([self.vectors.identity, self.clip, *map(item_digest, items)])[:12]
         for old in self.work.glob("*"):
             if old != out and old.is_dir():
                 shutil.rmtree(old)  # of other candidates

@@ -9,7 +9,7 @@ from typing import Any
 
 from vidvec_msg.data_synth.annotation.collection import collection_from_ratings
 from vidvec_msg.data_synth.annotation.rule import load_rule
-from vidvec_msg.data_synth.annotation.tasks import export_tasks
+from vidvec_msg.data_synth.annotation.tasks import check_request, export_tasks
 from vidvec_msg.errors import Problems, RefusedRequest, did_you_mean
 from vidvec_msg.runs import read_json
 
@@ -21,7 +21,7 @@ _TOLD = ("models", "templates", "ranking", "providers")  # of a build's summary,
 def check_options(
     tasks: Mapping[str, Any] | None, collecting: Mapping[str, Any] | None, problems: Problems
 ) -> None:
-    """Notes options of the two that there are not."""
+    """Notes options of the two that there are not, and values that they cannot have."""
     for name, given, function in (
         ("tasks", tasks, export_tasks),
         ("collecting", collecting, collection_from_ratings),
@@ -30,6 +30,37 @@ def check_options(
         for key in given or {}:
             if key not in known:
                 problems.add(f"{name}: unknown {key!r}{did_you_mean(key, known)}; known: {', '.join(known)}")
+    right = [
+        _fits(name, key, value, problems)
+        for name, given in (("tasks", tasks), ("collecting", collecting))
+        for key, value in (given or {}).items()
+    ]
+    if all(right):  # told now, not when all the candidates have been paid for
+        asked = tasks or {}
+        check_request(
+            problems, asked.get("per_message", 0), asked.get("raters", ()), asked.get("raters_per_task", 3)
+        )
+
+
+_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "per_message": ((int,), "a whole number"),
+    "raters_per_task": ((int,), "a whole number"),
+    "seed": ((int,), "a whole number"),
+    "max_failures": ((int, float), "a number"),
+    "raters": ((list, tuple), "a list of names"),
+    "columns": ((dict,), "a table"),
+}
+
+
+def _fits(name: str, key: str, value: Any, problems: Problems) -> bool:
+    """Whether an option has the type that it must have; notes it if not."""
+    types, plain = _KINDS.get(key, ((str,), "a text"))
+    fits = isinstance(value, types) and not isinstance(value, bool)
+    if key == "raters" and fits:
+        fits = all(isinstance(one, str) for one in value)
+    if not fits:
+        problems.add(f"{name}: {key} is {value!r}; it must be {plain}")
+    return fits
 
 
 def _options(function: Callable[..., Any]) -> list[str]:

@@ -21,6 +21,7 @@ from vidvec_msg.data_synth.benchmark.task import REPLIES
 from vidvec_msg.data_synth.funnel import terminal_table
 from vidvec_msg.data_synth.request import StructuredOption
 from vidvec_msg.errors import JobFailed, Problems, RefusedRequest, TooManyFailures
+from vidvec_msg.retrieval.embed import allowed_failures
 from vidvec_msg.runs import only_writer, require_new, write_json
 
 log = logging.getLogger(__name__)
@@ -217,8 +218,7 @@ def _carried_out(build: Build, out: Path, until: Stage) -> None:
 def _judge_failures(build: Build, max_failures: float, out: Path) -> None:
     without = [left for left in build.account.left.values() if left.stage == "messages"]
     count = build.account.given.get("messages", 0)
-    allowed = max_failures if max_failures >= 1 else max_failures * count
-    if len(without) > allowed:
+    if len(without) > allowed_failures(max_failures, count):
         named = ", ".join(left.message_id for left in without[:5]) + ", …" * (len(without) > 5)
         raise TooManyFailures(
             f"{len(without)} of {count} messages ended without a candidate ({named}); "

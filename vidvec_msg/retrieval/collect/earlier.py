@@ -52,6 +52,7 @@ class Earlier:
             for kind in RECOGNISED
             if kind not in row and f"{kind}_info" in before
             for name in (kind, f"{kind}_info")
+            if name in before  # a person may have taken the words out, and left where they came from
         }
         if words and any(map(has_changed, media)):
             self.dropped += 1

@@ -61,7 +61,8 @@ def content(item: Item) -> str:
     parts: list[object] = []
     for medium in (item.video, item.image, item.audio):
         if isinstance(medium, Path):
-            parts += [_file_digest(medium), item.start, item.end]
+            # a segment from the beginning may say so or not; 2 and 2.0 are one place
+            parts += [_file_digest(medium), float(item.start or 0), item.end and float(item.end)]
         elif medium is not None:
             parts.append(hashlib.sha256(medium.tobytes()).hexdigest())
     if not parts:

@@ -15,6 +15,7 @@ from vidvec_msg.embedders.models import local_folder, weights_digest
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item, Modality
 from vidvec_msg.retrieval.reranking.contract import Group, Judged, judged_group
+from vidvec_msg.retrieval.reranking.stage import NOTHING
 from vidvec_msg.runs import digest_of
 
 
@@ -109,6 +110,8 @@ class CrossEncoderReranker:
         return [next(found) if reason is None else reason for reason in reasons]
 
     def _words(self, clip: Item) -> str:
+        if clip.id == NOTHING:  # the blank clip of a prior: it says nothing, whatever it shows
+            return ""
         return clip.full_text if clip.modality == "text" else words_of_clip(clip, self._fields)
 
     def _too_long(self, text: str, clip: str) -> str | None:

@@ -211,16 +211,17 @@ class LanguageModelReranker:
         fits = [self._fits(shared.tokens + len(ending)) for ending in shared.endings]
         rows = [row for row, reason in enumerate(fits) if reason is None]
         shared = SharedPrefix(shared.inputs, shared.tokens, tuple(shared.endings[row] for row in rows))
-        if not self._trusts(shared, [turns[row] for row in rows]):
-            return self._plainly(turns)
         outcomes: list[Outcome] = [reason or "" for reason in fits]
-        if rows:
-            try:
-                logits = logits_behind(self.model, shared, batch_tokens=self._batch_tokens)
-            except FloatingPointError as error:
-                return [str(error)] * len(turns)
-            for row, found in zip(rows, self._tokens.log_probabilities(logits), strict=True):
-                outcomes[row] = found
+        if not rows:
+            return outcomes
+        try:
+            if not self._trusts(shared, [turns[row] for row in rows]):
+                return self._plainly(turns)
+            logits = logits_behind(self.model, shared, batch_tokens=self._batch_tokens)
+        except FloatingPointError:  # of one text perhaps, and the others have an answer
+            return self._plainly(turns)
+        for row, found in zip(rows, self._tokens.log_probabilities(logits), strict=True):
+            outcomes[row] = found
         return outcomes
 
     def _plainly(self, turns: list[Turn]) -> list[Outcome]:
@@ -243,7 +244,9 @@ class LanguageModelReranker:
         try:
             logits = self.model.last_logits({**inputs, "use_cache": False}, lengths)
         except FloatingPointError as error:
-            return [str(error)] * len(turns)
+            if len(turns) > 1:
+                return [outcome for turn in turns for outcome in self._of_batch([turn])]
+            return [str(error)]
         return list(self._tokens.log_probabilities(logits))
 
     def _fits(self, tokens: int) -> str | None:
@@ -259,10 +262,9 @@ class LanguageModelReranker:
         """Whether going on from the cache gives what the plain loop gives; tried out once per kind of clip,
         and once more behind a sliding window, on two texts."""
         window = getattr(self.model.full.config.get_text_config(), "sliding_window", None)
-        case = (turns[0].kind if turns else "text", bool(window and shared.tokens >= window))
-        if not turns or case in self._tried:
+        case = (turns[0].kind, bool(window and shared.tokens >= window))
+        if case in self._tried:
             return True
-        self._tried.add(case)
         two = turns[:2]
         try:
             part = SharedPrefix(shared.inputs, shared.tokens, shared.endings[:2])
@@ -279,6 +281,7 @@ class LanguageModelReranker:
             apart = float((plain - found).abs().max() / plain.std().clamp_min(1e-6))
             if apart > _SAME.get(str(self.model.full.dtype), _SAME_IN_HALF):
                 return self._distrust(f"logits differ by {apart:.2g} of their spread")
+        self._tried.add(case)
         return True
 
     def _distrust(self, reason: str) -> bool:

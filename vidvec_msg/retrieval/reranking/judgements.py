@@ -116,8 +116,9 @@ def judge_all(reranker: Reranker, groups: Sequence[Group], kept: Judgements) -> 
 def _keys(fingerprint: str, group: Group) -> Iterator[tuple[Item, str]]:
     try:
         clip = item_digest(group.clip)
-    except OSError:  # missing: it fails where it is decoded, and nothing is kept of it
-        clip = f"missing {group.clip.id}"
+    except OSError:  # missing: it fails where it is decoded, but for a reranker that reads its words alone
+        item = group.clip
+        clip = digest_of(["missing", item.id, item.full_text, item.transcript, item.ocr])
     for text in group.texts:
         yield text, digest_of([fingerprint, clip, text.full_text])
 

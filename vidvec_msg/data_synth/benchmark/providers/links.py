@@ -126,7 +126,7 @@ class Links:
     @property
     def settings(self) -> Mapping[str, Any]:
         """See :class:`~vidvec_msg.data_synth.benchmark.providers.contract.Provider`."""
-        return {"file": file_digest(self.path), "embedder": self.vectors.spec}
+        return {"file": file_digest(self.path), "embedder": self.vectors.identity}
 
     def search(self, wanted: Wanted) -> Sequence[Clip]:
         """Clips that the list names for the message, and then those that fit the query.

@@ -68,7 +68,7 @@ class Local:
     @property
     def settings(self) -> Mapping[str, Any]:
         """See :class:`~vidvec_msg.data_synth.benchmark.providers.contract.Provider`."""
-        return {"state": self.state, "embedder": self.vectors.spec}
+        return {"state": self.state, "embedder": self.vectors.identity}
 
     @property
     def state(self) -> str:
@@ -162,7 +162,7 @@ class Local:
         from vidvec_msg.retrieval.embed import embed_items
         from vidvec_msg.retrieval.indexes.build import build_index
 
-        name = digest_of([self.state, self.vectors.spec])[:12]
+        name = digest_of([self.state, self.vectors.identity])[:12]
         place = self.work / name
         for old in self.work.glob("*"):
             if old != place and old.is_dir():

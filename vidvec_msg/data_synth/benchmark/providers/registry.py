@@ -78,6 +78,11 @@ def providers_of(
             kind = source_kind(Path(rest), problems)
             if kind is not None and kind != "index" and vectors.spec is None:
                 problems.add(f"provider {spec}: give the embedder that searches it: --embedder SPEC")
+            elif kind == "files" and folder.resolve().is_relative_to(Path(rest).resolve()):
+                problems.add(
+                    f"provider {spec}: --out {folder} lies in it, and what a build writes would be searched "
+                    "as clips; give a folder elsewhere"
+                )
             elif kind is not None:
                 found.append(Local(Path(rest), kind, vectors, folder / "local"))
         elif name == "links" and rest:
