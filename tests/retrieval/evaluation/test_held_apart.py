@@ -65,4 +65,5 @@ def test_media_are_told_by_their_bytes_and_segment(tmp_path: Path) -> None:
     assert content(Item("a", video=one)) == content(Item("b", video=copy, transcript="said", text="a title"))
     assert content(Item("a", video=one)) != content(Item("a", video=other))
     assert content(Item("a", video=one, start=0, end=2)) != content(Item("a", video=one, start=2, end=4))
+    assert content(Item("a", video=one, end=2)) == content(Item("a", video=one, start=0.0, end=2.0))
     assert content(Item("a", video=tmp_path / "gone.mp4")) != content(Item("a", video=tmp_path / "lost.mp4"))

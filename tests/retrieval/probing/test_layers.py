@@ -19,6 +19,7 @@ from vidvec_msg.formats.collections import Collection
 from vidvec_msg.formats.vectors import VectorsFolder
 from vidvec_msg.retrieval.evaluate import evaluate_collection
 from vidvec_msg.retrieval.probing import layer_vectors
+from vidvec_msg.retrieval.probing.halves import halved
 from vidvec_msg.retrieval.probing.layer_vectors import SideBySide
 from vidvec_msg.retrieval.probing.layers_verb import probe_layers
 
@@ -73,8 +74,6 @@ def test_every_value_is_what_the_embedder_of_that_layer_scores(
 
 
 def _halves(collection: Path) -> dict[str, dict[str, int]]:
-    from vidvec_msg.retrieval.probing.halves import halved
-
     return halved(Collection.load(collection), "test", share=0.5, keep_together=None, seed=0)[0]
 
 
@@ -221,6 +220,27 @@ def test_ranks_are_better_when_they_are_low(
     ]
     assert told["validation"]["value"] == pytest.approx(min(values))
     assert told["validation"]["unseen"] >= min(values)  # of ranks, the worse is the higher
+
+
+def test_an_embedder_of_another_layer_is_compared_with_itself(
+    model: str, collection: Path, tmp_path: Path
+) -> None:
+    told = report(probe_layers(collection, f"{model}&layer=2", tmp_path / "P", dtype="float32"))
+    names = [one["name"] for one in told["read_outs"]]
+    assert names[0] == "layer 2, last token"
+    assert len(names) == len(set(names)) == 16
+    own = tmp_path / "own"
+    shutil.copytree(collection, own)
+    halves = halved(Collection.load(collection), "test", share=0.5, keep_together=None, seed=0)[1]
+    lines = [f"{q}\t{d}\t{g}\n" for q, judged in halves.items() for d, g in judged.items()]
+    (own / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    alone = evaluate_collection(own, f"{model}&layer=2", tmp_path / "E", pictures=False, metrics=["map"])
+    for way in ("forward", "reverse"):
+        value = alone.report[way]["metrics"]["map"]["value"]
+        assert told["test"][way]["map"]["given"]["value"] == pytest.approx(value, abs=1e-6)
+    page = (tmp_path / "P" / "probe.md").read_text()
+    assert "given: layer 2, last token" in page
+    assert "| final, last token |" in page
 
 
 def test_from_the_command_line(

@@ -15,6 +15,7 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.reranking.contract import Group, Reranker
+from vidvec_msg.retrieval.reranking.judgements import Judgements, judge_all
 from vidvec_msg.retrieval.reranking.load import load_reranker
 
 TEXTS = (Item("a", text="Keep trying."), Item("b", text="Two friends share their bread."), Item("e", text=""))
@@ -98,6 +99,22 @@ def test_a_clip_is_read_by_the_words_it_has(folder):
     told, _ = judged(load_reranker(f"st-cross:{folder}"), Group(STORY, TEXTS[:1]))
     assert found["c", "a"] == pytest.approx(told["s", "a"], abs=1e-5)
     assert "no transcript" in failed["m", "a"]
+
+
+def test_the_blank_clip_of_a_prior_has_no_words(folder):
+    black = Item("", video=np.zeros((2, 8, 8, 3), dtype=np.uint8), fps=2.0)
+    found, failed = judged(load_reranker(f"st-cross:{folder}"), Group(black, TEXTS[:1]))
+    assert not failed
+    told, _ = judged(load_reranker(f"st-cross:{folder}"), Group(Item("s", text=""), TEXTS[:1]))
+    assert found["", "a"] == pytest.approx(told["s", "a"], abs=1e-5)
+
+
+def test_kept_judgements_follow_the_words_of_a_clip_whose_file_is_gone(folder, tmp_path):
+    reranker, kept = load_reranker(f"st-cross:{folder}"), Judgements(tmp_path / "judgements.jsonl")
+    for said in (STORY.text, "Two friends share their bread."):
+        group = Group(Item("c", video=Path("nowhere.mp4"), transcript=said), TEXTS[:1])
+        assert judge_all(reranker, [group], kept).asked == 1
+        assert judge_all(reranker, [group], Judgements(kept.path)).asked == 0
 
 
 def test_a_pair_longer_than_the_model_reads_fails(folder):

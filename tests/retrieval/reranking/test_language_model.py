@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 from functools import lru_cache
@@ -249,6 +250,33 @@ def test_logits_that_are_not_finite_fail_their_pairs(folder):
     found, failed = judged(reranker, Group(Item("s", text="A turtle."), TEXTS[:1]))
     assert not found
     assert "not finite" in failed["s", "short"]
+    found, failed = judged(
+        reranker, Group(Item("s", text="A turtle."), TEXTS), Group(Item("t", text="B"), TEXTS)
+    )
+    assert not found
+    assert len(failed) == 2 * len(TEXTS)
+
+
+@pytest.mark.parametrize("prefix_cache", [True, False])
+def test_one_text_whose_logits_are_not_finite_takes_no_other_with_it(prefix_cache, folder, monkeypatch):
+    reranker = LanguageModelReranker(folder("text"), prefix_cache=prefix_cache, **BASE)
+    group = Group(Item("s", text="A turtle."), TEXTS)
+    whole, _ = judged(reranker, group)
+    hare = reranker.model.chat.tokenizer.encode(" fast hare", add_special_tokens=False)  # one text has it
+    forward = reranker.model.full.forward
+
+    def overflowing(*args, input_ids, **kwargs):
+        output = forward(*args, input_ids=input_ids, **kwargs)
+        for row, ids in enumerate(input_ids.tolist()):
+            if any(ids[at : at + len(hare)] == hare for at in range(len(ids))):
+                output.logits[row] = float("inf")
+        return output
+
+    overflowing.__signature__ = inspect.signature(forward)
+    monkeypatch.setattr(reranker.model.full, "forward", overflowing)
+    found, failed = judged(reranker, group)
+    assert failed.keys() == {("s", "hare")}
+    close(found, {pair: logs for pair, logs in whole.items() if pair != ("s", "hare")})
 
 
 # --- thinking -----------------------------------------------------------------------------------------------

@@ -173,6 +173,28 @@ def test_a_prior_of_the_query_helps_where_a_clip_asks(folders, judge, tmp_path):
     assert value(section, "forward", "reranked") == value(section, "forward", "less the prior") == 1.0
 
 
+def test_the_fingerprint_is_of_what_ranks_and_not_of_what_was_measured(folders, judge, tmp_path):
+    """fuse and rerank take a reranked run of other queries for one of the same models by it."""
+
+    def fingerprint(name: str, **options: object) -> str:
+        rerank(folders[options.pop("of", "test")], "judge", tmp_path / name, pictures=False, **options)
+        return str(read_report(tmp_path / name)["model"]["fingerprint"])
+
+    judge()
+    plain = fingerprint("a", depth=4)
+    assert fingerprint("b", depth=4, of="dev") == plain
+    others = [
+        fingerprint("c", depth=3),
+        fingerprint("d", depth=4, score="two-way"),
+        fingerprint("e", depth=4, validation=folders["dev"]),
+        read_report(folders["test"])["model"]["fingerprint"],
+    ]
+    assert len({plain, *others}) == 5
+    sections = [read_report(tmp_path / name)["reranked"] for name in "ae"]
+    sections[0]["forward"]["fusion"] = {"weight": 0.5, "spreads": [1.0, 1.0]}
+    assert module._decides(sections[0]) != module._decides(read_report(tmp_path / "a")["reranked"])
+
+
 def test_pairs_that_fail_are_listed_and_stand_behind_the_judged(folders, judge, tmp_path):
     judge(fails=["d-apple-0-0"])
     with pytest.raises(TooManyFailures, match=r"6 of \d+ pairs could not be judged and 0 may"):

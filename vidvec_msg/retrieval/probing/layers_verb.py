@@ -44,7 +44,7 @@ FREE = ("out", "json", "batch_size", "vectors", "max_failures")  # options that 
 HOW_TO_READ = (
     "Layer 0 is the embedding output and layer n the output of block n, raw or behind the model's final "
     "norm; the final state is the last block's, normed. The curve is of the validation queries, which "
-    "choose; the test is told once, for the chosen read-out and for the final layer. An interval is a 95% "
+    "choose; the test is told once, for the chosen read-out and for the embedder's own. An interval is a 95% "
     "bootstrap over queries; p is of a paired randomisation test on the test queries. The two directions "
     "have different candidates and are never averaged."
 )
@@ -73,7 +73,7 @@ def probe_layers(
     """Finds the layer of a multimodal LLM that retrieves best, and writes it as an embedder.
 
     One pass over the collection reads every layer, raw and normed, pooled in several ways. Validation queries
-    choose; the chosen one and the final layer are told on the test. An interrupted run goes on where it
+    choose; the chosen one and the embedder's own are told on the test. An interrupted run goes on where it
     stopped.
 
     Args:
@@ -123,7 +123,7 @@ def probe_layers(
 
     # 2. one pass
     loaded = opened(embedder, "probe-layers")
-    read_outs = every_read_out(loaded.backbone.tower, _chosen_poolings(poolings, loaded, halves))
+    read_outs = _read_outs(loaded, _chosen_poolings(poolings, loaded, halves))
     many = LayerVectors(
         loaded.variant(read_outs=read_outs),
         halves,
@@ -183,7 +183,7 @@ def _refuse_other_poolings(poolings: Sequence[str] | None) -> None:
 
 
 def _chosen_poolings(asked: Sequence[str] | None, loaded: Any, halves: Halves) -> list[Pooling]:
-    """The ways to pool, the embedder's own first: its final layer is what the others are compared with."""
+    """The ways to pool, the embedder's own first."""
     accepted: tuple[Pooling, ...] = get_args(Pooling)
     sees = "video" in loaded.card.modalities and any(
         item.modality in ("video", "image") for item in (*halves.corpus, *halves.queries)
@@ -196,6 +196,12 @@ def _chosen_poolings(asked: Sequence[str] | None, loaded: Any, halves: Halves) -
     wanted = [one for one in accepted if (one in asked if asked is not None else one != "visual" or sees)]
     own = loaded.read_outs[0].pooling
     return [own, *(one for one in wanted if one != own)]
+
+
+def _read_outs(loaded: Any, poolings: Sequence[Pooling]) -> tuple[ReadOut, ...]:
+    """All places, the embedder's own first: the others are compared with the embedder as it was given."""
+    own: ReadOut = loaded.read_outs[0]
+    return own, *(one for one in every_read_out(loaded.backbone.tower, poolings) if one != own)
 
 
 def _layers(outcome: Outcome, read_outs: Sequence[ReadOut], blocks: int) -> dict[str, Any]:
@@ -247,10 +253,11 @@ def _write(
 
 
 def _leaders(outcome: Outcome, read_outs: Sequence[ReadOut]) -> list[int]:
-    """The best of each pooling, raw and normed, and the final layer."""
+    """The best of each pooling, raw and normed, the final layer, and the one of the embedder as given."""
     kinds: dict[tuple[str, bool], int] = {}
     for number in ranked(outcome):
         one = read_outs[number]
         if one.layer != FINAL and outcome.tied[outcome.rule.way][number] <= MOST_TIED:
             kinds.setdefault((one.pooling, one.normed), number)
-    return list(dict.fromkeys([*(n for n in ranked(outcome) if n in kinds.values()), 0]))
+    final = next(number for number, one in enumerate(read_outs) if one.layer == FINAL)
+    return list(dict.fromkeys([*(n for n in ranked(outcome) if n in kinds.values()), final, 0]))

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from vidvec_msg.retrieval.evaluation.directions import Score
 from vidvec_msg.retrieval.reports.page_parts import columns, heading, joined, plain_table
 from vidvec_msg.retrieval.reports.tables import interval_text, shown
+from vidvec_msg.retrieval.reranking.calibration import TEMPERATURES
 
 WAYS = ("forward", "reverse")
 _WIDTH, _HEIGHT, _EDGE = 320, 320, 40  # units of the picture
@@ -178,9 +179,11 @@ def _calibration(section: Mapping[str, Any]) -> list[str]:
             )
     lines.append("")
     if after:
+        ends = found["temperature"] < TEMPERATURES[0] * 1.01 or found["temperature"] > TEMPERATURES[1] * 0.99
+        at_end = " (the end of its range)" if ends else ""
         bias = f" and bias {found['bias']:.2f}" if found["bias"] else ""
         lines += [
-            f"Temperature {found['temperature']:.3g}{bias}, fitted by likelihood on "
+            f"Temperature {found['temperature']:.3g}{at_end}{bias}, fitted by likelihood on "
             f"{found['validation_pairs']:,} validation pairs; measured on {after['pairs']:,} pairs of the "
             "test.",
             "",

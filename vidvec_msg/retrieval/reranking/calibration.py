@@ -19,7 +19,8 @@ Calibrate = Literal["temperature", "platt"]
 Values = npt.NDArray[np.float64]
 
 BINS = 10
-_LEAST, _MOST = 0.02, 50.0  # temperatures that are tried
+TEMPERATURES = 0.02, 50.0
+"""The least and the highest that are tried."""
 _PLATT_PENALTY = 1e-6  # on the slope, where the pairs can be told apart and it would grow without end
 
 
@@ -112,7 +113,7 @@ def fit(logits: Sequence[float], right: Sequence[bool], how: Calibrate) -> Calib
     from scipy.optimize import minimize, minimize_scalar  # type: ignore[import-untyped]  # no types
 
     z, outcome = np.asarray(logits, dtype=np.float64), np.asarray(right, dtype=np.float64)
-    ends = (float(np.log(_LEAST)), float(np.log(_MOST)))
+    ends = (float(np.log(TEMPERATURES[0])), float(np.log(TEMPERATURES[1])))
     best = minimize_scalar(lambda t: _loss(z / np.exp(t), outcome), bounds=ends, method="bounded")
     temperature = float(np.exp(best.x))
     if how == "temperature" or outcome.min() == outcome.max():
@@ -123,7 +124,7 @@ def fit(logits: Sequence[float], right: Sequence[bool], how: Calibrate) -> Calib
         return _loss(slope * z + bias, outcome) + _PLATT_PENALTY * float(slope**2)
 
     found = minimize(loss, x0=np.array([1 / temperature, 0.0]), method="L-BFGS-B",
-                     bounds=[(1 / _MOST, 1 / _LEAST), (-50.0, 50.0)])  # fmt: skip
+                     bounds=[(1 / TEMPERATURES[1], 1 / TEMPERATURES[0]), (-50.0, 50.0)])  # fmt: skip
     slope, bias = found.x.tolist()
     return Calibration(1 / slope, bias)
 
