@@ -69,6 +69,14 @@ def test_flag_embedding(tmp_path: Path) -> None:
     ]
 
 
+def test_a_csv_with_semicolons_is_one(tmp_path: Path) -> None:
+    """As spreadsheets of countries with a decimal comma write it."""
+    path = tmp_path / "p.csv"
+    path.write_text("\ufeffanchor;positive\r\nA street, rain.;x\r\n", "utf-8", newline="")
+    [pair] = read_pairs(path)
+    assert (pair.anchor, pair.positive) == ("A street, rain.", "x")
+
+
 def test_lists_in_csv_are_json_and_missing_cells_are_no_negatives(tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
     path.write_text('anchor,positive,negatives,negative_1\na,p,"[""n1"", ""n2""]",\nb,q,,[sic] n\n')

@@ -152,6 +152,8 @@ class Evaluated:
         seconds: spent on "embed" and on "evaluate".
         failed: items without a vector.
         allowed: how many of them may fail.
+        failed_pairs: pairs without a judgement, where a reranker was asked.
+        allowed_pairs: how many of them may fail.
     """
 
     folder: Path
@@ -163,15 +165,24 @@ class Evaluated:
     seconds: dict[str, float]
     failed: int
     allowed: int
+    failed_pairs: int = 0
+    allowed_pairs: int = 0
 
     def refuse_too_many_failures(self) -> None:
-        """Raises TooManyFailures if more items have no vector than may."""
+        """Raises TooManyFailures if more items have no vector than may, or more pairs no judgement."""
         if self.failed > self.allowed:
             total = len(self.queries) + len(self.corpus)
             raise TooManyFailures(
                 f"{self.failed} of {total} items have no vector and {self.allowed} may (max_failures). The "
                 f"report in {self.folder} was written: queries among them were skipped, documents count as "
                 f"never found; the reasons are in {self.folder / 'vectors'}/*/failures.jsonl."
+            )
+        if self.failed_pairs > self.allowed_pairs:
+            raise TooManyFailures(
+                f"{self.failed_pairs} of {self.report['reranked']['pairs']} pairs could not be judged and "
+                f"{self.allowed_pairs} may (max_failures). The report in {self.folder} was written: such "
+                "candidates stand behind the judged ones in their old order; the reasons are in "
+                f"{self.folder / 'reranked'}/failures.jsonl."
             )
 
 
@@ -296,6 +307,8 @@ def evaluate_collection(
         seconds={"embed": embedded - began, "evaluate": time.perf_counter() - embedded},
         failed=len(made.corpus.failures) + len(made.queries.failures),
         allowed=allowed_failures(max_failures, len(items)),
+        failed_pairs=0 if reranked is None else reranked.failed,
+        allowed_pairs=0 if reranked is None else allowed_failures(max_failures, reranked.pairs),
     )
 
 

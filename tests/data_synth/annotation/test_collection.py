@@ -118,12 +118,13 @@ def test_another_rule_keeps_others(source, rated, tmp_path):
 
 
 def test_a_clip_of_several_topics_is_one_clip_of_several_topics(tmp_path):
-    rows = [row("m1", "a"), row("m2", "a"), row("m1", "a", message_id="m3", message="m", topic="third"),
+    rows = [row("m1", "a"), row("m2", "a"), row("m1", "a", message_id="m3", message="m", topic="th|rd"),
             row("m1", "b")]  # fmt: skip
     path = ranked(tmp_path / "D", rows)
     table = wide(tmp_path / "r.csv", read_candidates(path), {"Ann": [5] * 4, "Bo": [5] * 4})
     out = collection_from_ratings(path, [table], tmp_path / "C")
     assert json.loads((out / "ratings.json").read_text())["clips_of_several_topics"] == 1
+    assert "\n| th\\|rd | 1 |\n" in (out / "README.md").read_text()
 
 
 def test_a_message_without_a_clip_is_left_out_and_named(source, tmp_path, capsys):

@@ -141,11 +141,11 @@ def test_a_tasks_table_that_was_given_to_one_person_is_that_persons(tmp_path, fo
     paths = []
     for folder, raters, rating in (("Ann", "Ann", 4), ("Bo_Li", "Bo Li", 4), ("Cleo", "Ann | Cleo", 2)):
         (tmp_path / folder).mkdir()
-        paths.append(tmp_path / folder / "tasks.csv")
+        paths.append(tmp_path / folder / ("tasks_1.csv" if folder == "Cleo" else "tasks.csv"))
         paths[-1].write_text(f"task_id,raters,rating\n{found[0].task},{raters},{rating}\n")
     ratings = read(found, *paths)
     assert plain(ratings, found)[0] == {"Ann": 4, "Bo Li": 4, "Cleo": 2}
-    assert ratings.files == ["Ann/tasks.csv", "Bo_Li/tasks.csv", "Cleo/tasks.csv"]
+    assert ratings.files == ["Ann/tasks.csv", "Bo_Li/tasks.csv", "tasks_1.csv"]
     paths[1].write_text(f"task_id,raters,rating\n{found[0].task},Bo Li,9\n")
     assert problems_of(found, *paths)[0].startswith("Bo_Li/tasks.csv, row 1: Bo Li gave '9'")
 

@@ -194,7 +194,10 @@ press("4"); press("6"); press("0"); press("ArrowLeft"); press("ArrowLeft"); pres
 press("2");
 at("note").value = "a, \\"quoted\\"\\nnote"; press("1");
 const left = JSON.parse(localStorage.getItem(store));
-const heard = {early, left: Object.keys(left.kept).length, who: left.who, file: saved(rows, kept)};
+let asked = "";
+window.confirm = words => { asked = words; return false; };
+at("who").value = "Bo"; go(0); press("1");  // a second person at the same page
+const heard = {early, left: Object.keys(left.kept).length, who: left.who, file: saved(rows, kept), asked};
 document.title = JSON.stringify(heard);
 </script>
 """
@@ -212,6 +215,7 @@ def test_what_is_typed_into_the_page_is_what_is_read_back(source, tmp_path):
     )  # fmt: skip
     said = json.loads(html.unescape(re.search(r"<title>(.*?)</title>", ran.stdout, re.DOTALL)[1]))
     assert (said["early"], said["left"], said["who"]) == (0, 5, 'Ann "A", 1')
+    assert said["asked"].startswith('Ann "A", 1 has decided this here. Replace that?')
     name, suffix, _, text = said["file"]
     assert (name, suffix) == ("rated", ".csv")
     (tmp_path / "rated.csv").write_text(text, encoding="utf-8", newline="")

@@ -603,6 +603,14 @@ def test_options_of_the_tasks_are_checked_before_candidates_are_paid_for(
     assert server.requests == []
 
 
+def test_links_of_messages_that_nobody_asks_about_are_told(
+    run: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "l.csv").write_text("url,message_id\nhttps://x.org/a,m01\nhttps://x.org/b,m001\n")
+    run(provider=[f"links:{tmp_path}/l.csv"], dry_run=True)
+    assert "1 rows are of messages that there are not, such as 'm001' (did you mean 'm01'?)" in caplog.text
+
+
 def test_a_folder_that_holds_the_build_is_not_searched(run: Callable[..., Path], tmp_path: Path) -> None:
     with pytest.raises(RefusedRequest, match=r"out lies in it, and what a build writes would be searched"):
         run(provider=[f"local:{tmp_path}"], embedder="tinyworld")

@@ -65,6 +65,27 @@ def test_a_word_that_is_not_listed_is_as_likely_as_the_last_at_most():
     assert found["s", "a"] == pytest.approx((0.9, 0.01))
 
 
+def test_a_word_that_is_not_listed_has_at_most_what_the_others_leave():
+    """A server that lists the token it wrote and nothing else must not say Yes to everything."""
+    with chat_server(lambda _: logprobs(("No", 0.9))) as server:
+        found, _ = judged(opened(server), Group(STORY, TEXTS[:1]))
+    assert found["s", "a"] == pytest.approx((0.1, 0.9))
+    with chat_server(lambda _: logprobs(("Yes", 1.0))) as server:
+        found, _ = judged(opened(server), Group(STORY, TEXTS[:1]))
+    assert found["s", "a"] == pytest.approx((1.0, 0.0), abs=1e-8)
+
+
+@pytest.mark.parametrize("never", [-9999.0, -math.inf])
+def test_a_token_that_cannot_be_has_a_finite_logarithm(never):
+    choice = logprobs(("Yes", 0.5), ("No", 0.25))
+    choice["logprobs"]["content"][0]["top_logprobs"][1]["logprob"] = never
+    with chat_server(lambda _: choice) as server:
+        (one,) = opened(server).judge([Group(STORY, TEXTS[:1])])
+    assert not one.failures
+    assert math.isfinite(one.judgements[0].no)
+    assert one.judgements[0].no <= one.judgements[0].yes
+
+
 def test_neither_word_fails_the_pair_and_says_what_was_there():
     with chat_server(lambda _: logprobs(("The", 0.9), ("It", 0.05))) as server:
         found, failed = judged(opened(server), Group(STORY, TEXTS[:1]))

@@ -66,7 +66,9 @@ def test_the_judge_s_order_is_the_new_order_in_both_directions(folders, judge, t
         )
         assert report[way]["metrics"]["map"]["value"] == 1.0
     assert len(set(used.asked)) == len(used.asked)  # no pair twice, though both directions want it
-    assert "| map |" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "| map |" in told
+    assert " | <0.001 |" in told
     page = (tmp_path / "r" / "report.html").read_text()
     assert "Reranked" in page
     assert "<svg xmlns" in page
@@ -158,6 +160,7 @@ def test_temperature_weight_and_reliability_come_from_the_validation_queries(fol
         assert section[way]["fusion"]["weight"] > 0
         assert value(section, way, "fused") == 1.0
     found = section["calibration"]
+    assert "Temperature 0.02 (the end of its range), fitted" in (tmp_path / "r" / "rerank.md").read_text()
     assert found["after"]["log_loss"] < found["before"]["log_loss"]
     assert found["after"]["ece"] < found["before"]["ece"]
     assert found["validation_pairs"] > 0
@@ -190,9 +193,13 @@ def test_the_fingerprint_is_of_what_ranks_and_not_of_what_was_measured(folders, 
         read_report(folders["test"])["model"]["fingerprint"],
     ]
     assert len({plain, *others}) == 5
-    sections = [read_report(tmp_path / name)["reranked"] for name in "ae"]
-    sections[0]["forward"]["fusion"] = {"weight": 0.5, "spreads": [1.0, 1.0]}
-    assert module._decides(sections[0]) != module._decides(read_report(tmp_path / "a")["reranked"])
+    section = read_report(tmp_path / "e")["reranked"]
+    decided = module._decides(section)
+    section["calibration"]["before"]["brier"] = section["calibration"]["after"]["ece"] = 0.5
+    section["forward"]["fusion"]["tried"] = {}
+    assert module._decides(section) == decided
+    section["forward"]["fusion"]["weight"] = 0.7
+    assert module._decides(section) != decided
 
 
 def test_pairs_that_fail_are_listed_and_stand_behind_the_judged(folders, judge, tmp_path):
@@ -308,6 +315,22 @@ def test_evaluate_reranks_beside_its_own_numbers(folders, tmp_path, monkeypatch)
     assert "## Reranked" in (tmp_path / "e" / "report.md").read_text()
     assert "Reranked" in (tmp_path / "e" / "report.html").read_text()
     assert (tmp_path / "e" / "reranked" / "judgements.jsonl").is_file()
+    done.refuse_too_many_failures()
+
+
+def test_evaluate_does_not_hide_pairs_that_failed(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(second_stage, "load_reranker", lambda _: Judge(fails=["d-apple-0-0"]))
+    monkeypatch.setattr(second_stage, "check_reranker", lambda _: None)
+    for allowed, out in ((0, tmp_path / "e"), (6, tmp_path / "f")):
+        done = evaluate_collection(
+            folders["collection"], KEYWORD, out, split="test", pool="split", pictures=False, rerank="judge",
+            rerank_depth=6, max_failures=allowed,
+        )  # fmt: skip
+        if allowed:
+            done.refuse_too_many_failures()
+        else:
+            with pytest.raises(TooManyFailures, match=r"6 of \d+ pairs could not be judged and 0 may"):
+                done.refuse_too_many_failures()
 
 
 @pytest.mark.parametrize(

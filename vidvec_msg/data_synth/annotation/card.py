@@ -139,8 +139,8 @@ def _number(value: float | None) -> str:
 def _topics(account: Mapping[str, Any]) -> str:
     if not account["topics"]:
         return ""
-    lines = ["## Topics\n", "| topic | messages with clips, in pairs |", "| --- | ---: |"]
-    lines += [f"| {topic} | {count:,} |" for topic, count in account["topics"].items()]
+    lines = ["## Topics\n", "| topic | pairs of message and clip |", "| --- | ---: |"]
+    lines += [f"| {_words(topic)} | {count:,} |" for topic, count in account["topics"].items()]
     if account["clips_of_several_topics"]:
         lines.append(
             f"\n{account['clips_of_several_topics']:,} clips belong to messages of several topics; their "

@@ -36,6 +36,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
 }
 """What a column can be, and the headings by which it is known; those of Mechanical Turk among them."""
 
+_AS_GIVEN = re.compile(rf"{re.escape(Path(TASKS).stem)}(_\d+| ?\(\d+\))?")  # tasks_1 was set aside
 _DELIMITERS = (",", ";", "\t", "|")
 _NO_PERSON = {*COLUMNS, "title", "description", "source", "keywords", "rank", "score", "note", "rated_at"}
 
@@ -191,8 +192,8 @@ class _Reader:
             named, task = " and ".join(pair), self.tasks.get(pair)
         if task is None and any(cell.strip() for cell in cells):
             self.problems.add(
-                f"{where}: {named!r} is no task of these candidates; was the message worded otherwise when "
-                "the tasks were exported?"
+                f"{where}: {named!r} is no task of these candidates; was the message worded otherwise, or "
+                "were other clips ranked, when the tasks were exported?"
             )
         return task
 
@@ -230,9 +231,9 @@ class _Reader:
 
 
 def _person(path: Path, header: Sequence[str], rows: Sequence[tuple[int, Sequence[str]]]) -> str:
-    """Whose a table without names is: the file is called so, unless it still has the name of all tasks. Then
-    its column of raters says it, if there is one of them, or else its folder."""
-    if path.name != TASKS:
+    """Whose a table without names is: the file is called so, unless it still is a ``tasks.csv``, or a copy of
+    one. Then its column of raters says it, if it names one person, or else its folder."""
+    if not _AS_GIVEN.fullmatch(path.stem):
         return path.stem
     place = header.index("raters") if "raters" in header else len(header)
     given = {row[place].strip() if place < len(row) else "" for _, row in rows}

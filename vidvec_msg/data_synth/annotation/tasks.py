@@ -60,6 +60,7 @@ def export_tasks(
         RefusedRequest: something is wrong with the request or the candidates; nothing was written.
     """
     _refuse_bad_request(out, per_message, raters, raters_per_task)
+    raters = [name.strip() for name in raters]
     chosen = first_of_each(read_candidates(ranked), per_message)
     tasks = _shuffled(chosen, [seed])
     who = assigned([one.task for one in tasks], raters, raters_per_task, seed=seed) if raters else {}

@@ -13,6 +13,7 @@ from vidvec_msg.data_synth.benchmark.left_out import Account
 from vidvec_msg.data_synth.benchmark.messages import Message, read_messages
 from vidvec_msg.data_synth.benchmark.pipeline import STAGES, Pipeline
 from vidvec_msg.data_synth.benchmark.providers.contract import Provider
+from vidvec_msg.data_synth.benchmark.providers.links import Links
 from vidvec_msg.data_synth.benchmark.providers.registry import YouTubeOptions, providers_of
 from vidvec_msg.data_synth.benchmark.rankers import (
     ByEmbedder,
@@ -173,6 +174,9 @@ def prepared(
     for file in files.values():
         file.read(problems)
     problems.refuse_if_any()
+    for one in providers:
+        if isinstance(one, Links):
+            one.tell_unused({message.id for message in found} | files["messages"].units.keys())
     if correspondents is None:
         raise RefusedRequest("build-benchmark: the request cannot be carried out")  # noted above
     writer, judge, asker = correspondents

@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from vidvec_msg.retrieval.evaluation.directions import Score
-from vidvec_msg.retrieval.reports.page_parts import columns, heading, joined, plain_table
+from vidvec_msg.retrieval.reports.page_parts import heading, joined, plain_table
 from vidvec_msg.retrieval.reports.tables import interval_text, shown
 from vidvec_msg.retrieval.reranking.calibration import TEMPERATURES
 
@@ -72,11 +72,11 @@ def reranked_body(section: Mapping[str, Any] | None) -> Markup:
     lead = Markup('<p class="key">{}</p>').format(told(section))
     found = section["calibration"]
     if not found["before"]:
-        return joined(lead, columns(*tables))
+        return joined(lead, *tables)
     said = [
         Markup('<p class="key">{}</p>').format(line) for line in _calibration(section) if line[:1] not in "#|"
     ]
-    return joined(lead, columns(*tables), Markup(reliability_svg(found)), *said)
+    return joined(lead, *tables, Markup(reliability_svg(found)), *said)
 
 
 def reliability_svg(calibration: Mapping[str, Any]) -> str:
@@ -138,7 +138,8 @@ def _difference(metric: str, test: Mapping[str, Any] | None) -> str:
     if test is None:
         return "– | –"
     value, low, high = (_signed(metric, test[key]) for key in ("difference", "low", "high"))
-    return f"{value} ({low} to {high}) | {test['holm']:.3f}"
+    p = test["holm"]
+    return f"{value} ({low} to {high}) | {'<0.001' if p < 0.0005 else f'{p:.3f}'}"
 
 
 def _signed(metric: str, value: float) -> str:

@@ -24,14 +24,15 @@ from vidvec_msg.runs import digest_of
 Outcome = tuple[float, float] | str
 
 _KINDS: tuple[Modality, ...] = ("text", "image", "video")
+_LEFT = 1e-9  # of the probability, where the listed tokens have all of it but for rounding
 
 
 class EndpointReranker:
     """One chat request per pair: frames as JPEG data URIs, the question behind them, one token to be written.
 
     The endpoint must answer with ``logprobs``. Yes and no are looked for among the likeliest first tokens
-    that it lists; a word that is not among them counts as likely as the last one there, which is the most
-    that it can be.
+    that it lists; a word that is not among them counts as likely as the last one there, or as what they
+    leave if that is less, which is the most that it can be.
 
     Args:
         model: as the endpoint calls it.
@@ -182,12 +183,13 @@ class EndpointReranker:
                 "else. Use a server that gives them (vLLM, llama.cpp's server and OpenAI's do for chat "
                 "completions with logprobs=true), or mllm: with the model here"
             )
-        least = min(value for _, value in listed)
+        listed = [(token, value) for token, value in listed if math.isfinite(value)]
         yes, no = (_mass(listed, word) for word in (self._yes, self._no))
         if yes is None and no is None:
             shown = ", ".join(repr(token) for token, _ in listed[:5])
             return f"neither yes nor no is among the {len(listed)} likeliest first tokens ({shown}, …)"
-        return (least if yes is None else yes), (least if no is None else no)
+        most = _most_unlisted(listed)
+        return (most if yes is None else yes), (most if no is None else no)
 
 
 def _plain(token: str) -> str:
@@ -198,7 +200,17 @@ def _plain(token: str) -> str:
 def _mass(listed: Sequence[tuple[str, float]], word: str) -> float | None:
     """Logarithm of the probability of a word's forms; None if none is listed."""
     mine = [value for token, value in listed if _plain(token) == word]
-    return min(math.log(sum(map(math.exp, mine))), 0.0) if mine else None
+    if not mine:
+        return None
+    top = max(mine)  # servers write -9999 for what cannot be: its exp is 0
+    return min(top + math.log(sum(math.exp(value - top) for value in mine)), 0.0)
+
+
+def _most_unlisted(listed: Sequence[tuple[str, float]]) -> float:
+    """Logarithm of the most that a token that is not listed can have: what the last listed one has, and what
+    all of them leave."""
+    left = 1 - sum(math.exp(value) for _, value in listed)
+    return min(*(value for _, value in listed), math.log(max(left, _LEFT)))
 
 
 def _words(text: str) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -24,9 +25,11 @@ from vidvec_msg.data_synth.embedding import MessageVectors
 from vidvec_msg.data_synth.filters.meaning import vectors_of
 from vidvec_msg.data_synth.filters.words import content_stems, stems_of, words_of
 from vidvec_msg.embedders.contract import Vectors
-from vidvec_msg.errors import Problems
+from vidvec_msg.errors import Problems, did_you_mean
 from vidvec_msg.formats.pairs import rows_of
 from vidvec_msg.runs import file_digest
+
+log = logging.getLogger(__name__)
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _VIDEO, _ID, _LENGTH = ("video", "url", "link"), ("clip_id", "id", "_id"), ("duration", "seconds", "length")
@@ -145,6 +148,15 @@ class Links:
             if usable == wanted.limit:
                 break
         return clips
+
+    def tell_unused(self, known: Collection[str]) -> None:
+        """Warns of rows that name a message which is not known: they are nobody's candidates."""
+        strange = [one.message_id for one in self.links if one.message_id and one.message_id not in known]
+        if strange:
+            log.warning(
+                "links %s: %d rows are of messages that there are not, such as %r%s, and are nobody's "
+                "candidates", self.path, len(strange), strange[0], did_you_mean(strange[0], known),
+            )  # fmt: skip
 
     def most(self, searches: int) -> str:
         """Nothing."""
