@@ -147,7 +147,7 @@ def draw(results: Mapping[str, Metric], picture: Path) -> None:
         *sorted(name for name in results if name.startswith("shuffled")),
         *sorted(name for name in results if name.startswith("seed")),
     ]
-    wording = {"before": "SmolLM2-135M\nbefore", "minilm": "MiniLM-L6"}
+    wording = {"before": "SmolLM2\nbefore", "minilm": "MiniLM-L6"}
     figure, panels = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
     for panel, (direction, goal) in zip(panels, GOALS.items(), strict=True):
         for place, name in enumerate(names):
