@@ -115,7 +115,8 @@ def search_among_nearly_all(
         return None
     scores, positions = faiss_index.search(queries, asked)  # (queries, asked), both
     kept = (positions >= 0) & allowed[positions]  # -1 is no position: the first condition says so
-    return None if _is_short(kept, positions, k).any() else _of_kept(scores, positions, kept, k)
+    enough = min(k, len(allowed) - left_out)
+    return None if _is_short(kept, positions, enough).any() else _of_kept(scores, positions, kept, k)
 
 
 def _asked_for_more(faiss_index: Any, queries: Vectors, k: int, allowed: Mask) -> tuple[Vectors, Positions]:
