@@ -38,6 +38,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from bench_search import print_line
+from resident import megabytes_now, peak_megabytes, reset_peak
 
 from vidvec_msg.embedders.contract import EmbedderCard, Vectors
 from vidvec_msg.retrieval.indexes import build as index_build
@@ -138,19 +139,13 @@ def build_once(side: str, vectors: Path, factory: str) -> dict[str, Any]:
     """Seconds and peak memory of one build, in this process."""
     build = {"ours": build_ours, "peer": build_peer}[side]
     with tempfile.TemporaryDirectory(dir=vectors.parent) as scratch:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-        before = megabytes("VmRSS")
+        reset_peak()
+        before = megabytes_now()
         start = time.perf_counter()
         more = build(vectors, Path(scratch) / "index", factory)
         seconds = time.perf_counter() - start
-    peak = megabytes("VmHWM")
+    peak = peak_megabytes()
     return {"build": seconds, "peak": peak - before, "whole": peak, **more}
-
-
-def megabytes(field: str) -> float:
-    """Memory of this process, as Linux counts it: VmRSS now, VmHWM at most; millions of bytes."""
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return float(next(line.split()[1] for line in lines if line.startswith(f"{field}:"))) * 1024 / 1e6
 
 
 def measure(vectors: Path, factory: str, repeats: int) -> dict[str, dict[str, Any]]:

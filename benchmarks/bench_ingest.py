@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from resident import peak_megabytes
 
 from vidvec_msg.embedders.contract import EmbedderCard, Role, Vectors
 from vidvec_msg.formats.items import Item
@@ -97,9 +98,7 @@ def one(folder: Path) -> None:
     began = time.perf_counter()
     embed(folder, "bench_ingest:Hashed", folder / "vectors", shard_size=SHARD)
     seconds = time.perf_counter() - began
-    status = Path("/proc/self/status").read_text()
-    kilobytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
-    print(json.dumps({"bytes": int(kilobytes) * 1024, "seconds": seconds}))
+    print(json.dumps({"bytes": peak_megabytes() * 1e6, "seconds": seconds}))
 
 
 def main() -> None:

@@ -24,13 +24,14 @@ import json
 import multiprocessing
 import os
 import random
-import resource
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
+
+from resident import peak_megabytes
 
 from vidvec_msg.data_synth.asking import Online
 from vidvec_msg.data_synth.chat import Reply, Sampling
@@ -153,11 +154,11 @@ def measure_filters(pairs: int) -> None:
     rows = varied_pairs(pairs)
     filters = build_filters(None, Problems("filters"))
     apply_filters(rows[:1_000], filters)  # stems are remembered
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_megabytes()
     began = time.process_time()
     kept, _, _ = apply_filters(rows, filters)
     seconds = time.process_time() - began
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    grown = peak_megabytes() - before
     note = f"{pairs:,} pairs of 97 + 9 words, one core, {len(kept):,} stay; {grown:.0f} MB more at the peak"
     tell(
         "filters without an embedder",
@@ -222,14 +223,14 @@ def answer_ahead(personas: Path, out: Path, count: int, answered: int) -> None:
 def run_whole(personas: Path, out: Path, url: str, count: int, pipe: Connection) -> None:
     """The verb, and what its process needed."""
     os.environ["OPENAI_API_KEY"] = ""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_megabytes()
     began, cpu = time.perf_counter(), time.process_time()
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
         synth(personas, "m", out, endpoint=url, count=count, concurrency=IN_FLIGHT)
     summary = json.loads((out / "summary.json").read_text())
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak = peak_megabytes()
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-    pipe.send((peak / 1024, before / 1024, seconds, cpu, summary["pairs"]))
+    pipe.send((peak, before, seconds, cpu, summary["pairs"]))
 
 
 def measure_whole(counts: Sequence[int], asked: int | None) -> None:

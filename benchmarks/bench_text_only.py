@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from resident import megabytes_now, peak_megabytes, reset_peak
 from torch import nn
 
 from vidvec_msg.embedders.backbone import multimodal_class, quiet_progress
@@ -232,8 +233,6 @@ def measured(way: str, folder: Path) -> dict[str, float]:
 
 def load_here(way: str, folder: Path) -> dict[str, float]:
     """Loads in this process; importing is not counted."""
-    import resource
-
     import transformers.models.smolvlm.modeling_smolvlm  # noqa: F401 - imported before the clock starts
 
     with tempfile.TemporaryDirectory() as temporary:  # whatever a first load brings in
@@ -243,15 +242,12 @@ def load_here(way: str, folder: Path) -> dict[str, float]:
         load_language_model(tiny)
         load_full(tiny, "float32")
 
-    def peak() -> int:
-        # kilobytes on Linux, bytes on macOS
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-    before, began = peak(), time.perf_counter()
+    reset_peak()
+    before, began = megabytes_now(), time.perf_counter()
     model = load_language_model(folder) if way == "text" else load_full(folder, "float32")
     seconds = time.perf_counter() - began
     sum(float(parameter.detach().float().sum()) for parameter in model.parameters())  # all pages are there
-    return {"MB": (peak() - before) / 1e6, "seconds": seconds}
+    return {"MB": peak_megabytes() - before, "seconds": seconds}
 
 
 def print_line(claim: str, mine: float, theirs: float, unit: str, note: str) -> None:

