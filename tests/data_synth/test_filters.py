@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +19,10 @@ from hypothesis import strategies as st
 from vidvec_msg.data_synth.clusters import grouped, split_of
 from vidvec_msg.data_synth.diversity import distinct, diversity, entropy_growth, tfidf
 from vidvec_msg.data_synth.filter_verb import filter_pairs
+from vidvec_msg.data_synth.filters import density, phrases
 from vidvec_msg.data_synth.filters.chain import apply_filters, build_filters
 from vidvec_msg.data_synth.filters.contract import Draft, DraftFilter, SetFilter
-from vidvec_msg.data_synth.filters.density import Density
+from vidvec_msg.data_synth.filters.density import Density, last_sentence
 from vidvec_msg.data_synth.filters.duplicates import MessageDuplicates, StorylineDuplicates
 from vidvec_msg.data_synth.filters.language import LANGUAGES, Language, language_of
 from vidvec_msg.data_synth.filters.lengths import Lengths
@@ -108,6 +110,11 @@ def test_other_words_do_not(words: str) -> None:
 def test_stemming_takes_anything(text: str) -> None:
     for word in words_of(text):
         assert stem(word)
+
+
+@given(st.text(st.sampled_from("aB9_ éß’'‘“”–—….,\n\t\x00\x1c\u00a0\u2028ﬁ"), max_size=30))
+def test_words_are_found_as_an_expression_finds_them(text: str) -> None:
+    assert words_of(text) == re.findall(r"\w+(?:'\w+)?", text.casefold().replace("’", "'"))
 
 
 def test_content_words() -> None:
@@ -253,6 +260,21 @@ ESSAY = (
 THIN = " ".join(
     ["Quarterly procedures continue according to schedule despite administrative postponements."] * 5
 )
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_watched_words_stand_in_every_match(data: st.DataObject) -> None:
+    expressions = {**phrases.TASK, **phrases.WORN, **density.EXPLAINS}
+    expression = data.draw(st.sampled_from(sorted(expressions)))
+    match = data.draw(st.from_regex(re.compile(expression, re.IGNORECASE | re.MULTILINE | re.ASCII)))
+    assert expressions[expression] in match.lower()
+
+
+@given(st.text(st.sampled_from("ab.!?…\"'”’)] \n"), max_size=30))
+def test_the_last_sentence_is_that_of_splitting_them_all(text: str) -> None:
+    text = text.strip()
+    assert last_sentence(text) == re.split(r"(?<=[.!?…])[\"'”’)\]]*\s+", text)[-1]
 
 
 @pytest.mark.parametrize(

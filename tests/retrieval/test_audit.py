@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from media.clips import grey_frames, write_clip
 from PIL import Image
 
@@ -315,6 +319,11 @@ def test_near_pairs_are_those_of_comparing_all_with_all() -> None:
     }
     assert len(kept) > 60
     assert found == pytest.approx(kept)
+
+
+@given(st.text(st.sampled_from("aB9_ éß’'‘“”–—….,\n\t\x00\x1c\u00a0\u2028ﬁ"), max_size=30))
+def test_plain_words_are_found_as_an_expression_finds_them(text: str) -> None:
+    assert near.words_of(text) == re.findall(r"\w+", unicodedata.normalize("NFKC", text).casefold())
 
 
 def test_case_punctuation_and_unicode_forms_are_no_difference() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
@@ -26,6 +26,8 @@ SHINGLE = 3  # words
 BANDS, ROWS = 16, 4
 _CROWD = 60  # texts in one bucket, from which each is compared with the first ones only
 _SEED = 20_261_129
+_REMEMBERED = 500_000  # words; some 60 MB
+_AT_ONCE = 4_096  # texts whose words are in memory
 
 Hashes = npt.NDArray[np.uint64]
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -39,9 +41,43 @@ class NearPair(NamedTuple):
     likeness: float
 
 
+_WORD = re.compile(r"\w+")
+_PLAIN: Mapping[str, str] = {"’": "'", "‘": " ", "“": " ", "”": " ", "–": " ", "—": " ", "…": " "}
+
+
+def _table(kept: str) -> bytes:
+    """What becomes of an ASCII character: letters small, digits and ``kept`` stay, the rest is a space."""
+    small = (chr(code).lower() for code in range(128))
+    return "".join(char if char.isalnum() or char in kept else " " for char in small).encode().ljust(256)
+
+
+_SPACED, _SPACED_BUT_FOR_APOSTROPHES = _table("_"), _table("_'")
+
+
+def ascii_words(text: str, *, apostrophes: bool = False) -> list[str] | None:
+    """The words of a text in plain letters, four times as fast as an expression finds them.
+
+    Args:
+        text: any; typographic quotes and dashes do not matter.
+        apostrophes: whether they are left where they are, in words and around them.
+
+    Returns:
+        what lies between other characters than letters, digits and underscores, without case; None where a
+        letter beyond ASCII wants more care.
+    """
+    if not text.isascii():
+        for mark, plain in _PLAIN.items():
+            text = text.replace(mark, plain)
+        if not text.isascii():
+            return None
+    spaced = text.encode().translate(_SPACED_BUT_FOR_APOSTROPHES if apostrophes else _SPACED)
+    return spaced.decode().split()
+
+
 def words_of(text: str) -> list[str]:
     """Words, without case, punctuation and the spelling variants of Unicode."""
-    return re.findall(r"\w+", unicodedata.normalize("NFKC", text).casefold())
+    plain = ascii_words(text)
+    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold()) if plain is None else plain
 
 
 def near_pairs(texts: Sequence[str], *, least: float = NEAR) -> list[NearPair]:
@@ -54,7 +90,11 @@ def near_pairs(texts: Sequence[str], *, least: float = NEAR) -> list[NearPair]:
         texts: any number; 10,000 of 100 words take a few seconds.
         least: likeness from which a pair counts.
     """
-    shingles = [_shingles(words_of(text)) for text in texts]
+    shingles = [
+        hashes
+        for start in range(0, len(texts), _AT_ONCE)
+        for hashes in _shingles(texts[start : start + _AT_ONCE])
+    ]
     kinds: dict[bytes, list[int]] = defaultdict(list)
     for position, hashes in enumerate(shingles):
         if len(hashes):
@@ -68,31 +108,48 @@ def near_pairs(texts: Sequence[str], *, least: float = NEAR) -> list[NearPair]:
     return sorted(pairs)
 
 
-def _shingles(words: Sequence[str]) -> Hashes:
-    """Sorted distinct hashes of the word triples; a shorter text is one shingle."""
-    if not words:
-        return np.zeros(0, np.uint64)
-    hashed = np.array([crc32(word.encode()) for word in words], np.uint64)  # (words,)
-    if len(hashed) < SHINGLE:
-        hashed = np.concatenate([hashed, np.zeros(SHINGLE - len(hashed), np.uint64)])
-    rolled = np.zeros(len(hashed) - SHINGLE + 1, np.uint64)
+def _shingles(texts: Sequence[str]) -> Iterator[Hashes]:
+    """Sorted distinct hashes of each text's word triples; a shorter one is a shingle."""
+    words = [words_of(text) for text in texts]
+    for some in words:
+        if some:
+            some += [""] * (SHINGLE - len(some))
+    counts = np.array([len(some) for some in words])
+    hashed = np.fromiter((_HASHES[word] for some in words for word in some), np.uint64, counts.sum())
+    rolled = np.zeros(max(0, len(hashed) - SHINGLE + 1), np.uint64)
     for shift in range(SHINGLE):
         rolled = (rolled ^ hashed[shift : shift + len(rolled)]) * _ODD  # wraps around, as hashes do
-    return np.unique(_mixed(rolled))
+    owner = np.repeat(np.arange(len(words)), counts)
+    within = owner[: len(rolled)] == owner[SHINGLE - 1 :]  # not across the border of two texts
+    owner, rolled = owner[: len(rolled)][within], _mixed(rolled[within])
+    order = np.lexsort((rolled, owner))
+    owner, rolled = owner[order], rolled[order]
+    first = np.ones(len(rolled), bool)  # of its kind in its text
+    first[1:] = (rolled[1:] != rolled[:-1]) | (owner[1:] != owner[:-1])
+    ends = np.searchsorted(owner[first], np.arange(len(words)), side="right")
+    return iter(np.split(rolled[first], ends[:-1]))
+
+
+class _Hashes(dict[str, int]):
+    """Hashes by word, found once each."""
+
+    def __missing__(self, word: str) -> int:
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        self[word] = found = crc32(word.encode())
+        return found
+
+
+_HASHES = _Hashes()
 
 
 def _candidates(sets: Sequence[Hashes]) -> Iterator[tuple[int, int]]:
     """Pairs of sets that share a band of their signatures, each once."""
     if len(sets) < 2:
         return
-    signatures = _signatures(sets)  # (sets, BANDS * ROWS)
     seen: set[tuple[int, int]] = set()
-    for band in range(BANDS):
-        buckets: dict[bytes, list[int]] = defaultdict(list)
-        part = np.ascontiguousarray(signatures[:, band * ROWS : (band + 1) * ROWS])
-        for number, row in enumerate(part):
-            buckets[row.tobytes()].append(number)
-        for bucket in buckets.values():
+    for band in _bands(sets):
+        for bucket in _buckets(band):
             # a crowd is one template filled in many times: all pairs of it would be too many
             leaders = bucket if len(bucket) <= _CROWD else bucket[:8]
             for place, one in enumerate(leaders):
@@ -102,13 +159,29 @@ def _candidates(sets: Sequence[Hashes]) -> Iterator[tuple[int, int]]:
                         yield one, other
 
 
-def _signatures(sets: Sequence[Hashes]) -> Hashes:
-    """MinHash of each set under BANDS * ROWS random functions, uint64 (sets, functions)."""
-    keys = np.random.default_rng(_SEED).integers(0, 2**63, BANDS * ROWS, dtype=np.uint64)
+def _bands(sets: Sequence[Hashes]) -> Iterator[Hashes]:
+    """MinHash: for each band, one number a set, uint64 (sets,), that is equal where its ROWS minima are.
+
+    Hashes are mixed already, so that a random odd factor is a random order of them (multiply-shift hashing).
+    """
+    factors = np.random.default_rng(_SEED).integers(0, 2**63, (BANDS, ROWS), dtype=np.uint64) * 2 + 1
     everything = np.concatenate(sets)
     begins = np.cumsum([0, *(len(one) for one in sets[:-1])])
-    columns = [np.minimum.reduceat(_mixed(everything ^ key), begins) for key in keys]
-    return np.stack(columns, axis=1)
+    for band in factors:
+        joined = np.zeros(len(sets), np.uint64)
+        for factor in band:
+            joined = _mixed(joined * _ODD ^ np.minimum.reduceat(everything * factor, begins))
+        yield joined
+
+
+def _buckets(numbers: Hashes) -> Iterator[list[int]]:
+    """Positions of equal numbers, where there are several, each bucket in order."""
+    order = np.argsort(numbers, kind="stable")
+    ends = np.flatnonzero(np.diff(numbers[order])) + 1
+    sizes = np.diff([0, *ends, len(order)])
+    begins = np.concatenate(([0], ends))
+    for begin, size in zip(begins[sizes > 1].tolist(), sizes[sizes > 1].tolist(), strict=True):
+        yield order[begin : begin + size].tolist()
 
 
 def _mixed(hashes: Hashes) -> Hashes:

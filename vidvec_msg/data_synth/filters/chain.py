@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,10 +131,7 @@ def apply_filters(
     Returns:
         the pairs that stay, in order; the rejects; an account per filter.
     """
-    alone = [one for one in filters if isinstance(one, DraftFilter)]
-    steps = [Step(one.name, 0) for one in alone]
-    rejects: list[Reject] = []
-    kept = list(_passing(pairs, alone, steps, rejects))
+    kept, steps, rejects = _one_by_one(pairs, [one for one in filters if isinstance(one, DraftFilter)])
     for one in filters:
         if isinstance(one, SetFilter):
             kept, step, gone = run_set_filter(one, kept)
@@ -143,20 +140,25 @@ def apply_filters(
     return kept, rejects, steps
 
 
-def _passing(
-    pairs: Iterable[Pair], filters: Sequence[DraftFilter], steps: Sequence[Step], rejects: list[Reject]
-) -> Iterator[Pair]:
+def _one_by_one(
+    pairs: Iterable[Pair], filters: Sequence[DraftFilter]
+) -> tuple[list[Pair], list[Step], list[Reject]]:
+    kept: list[Pair] = []
+    rejects: list[Reject] = []
     for pair in pairs:
         draft = Draft(pair)  # its words are forgotten with it: memory holds texts alone
-        for one, step in zip(filters, steps, strict=True):
-            step.given += 1
-            reason = one.reason(draft)
-            if reason is not None:
-                step.codes[reason.code] += 1
+        for one in filters:
+            if (reason := one.reason(draft)) is not None:
                 rejects.append(Reject(pair, one.name, reason))
                 break
         else:
-            yield pair
+            kept.append(pair)
+    left, steps = len(kept) + len(rejects), []
+    for one in filters:
+        step = Step(one.name, left, Counter(gone.reason.code for gone in rejects if gone.filter == one.name))
+        left -= step.rejected
+        steps.append(step)
+    return kept, steps, rejects
 
 
 def run_set_filter(one: SetFilter, pairs: Sequence[Pair]) -> tuple[list[Pair], Step, list[Reject]]:

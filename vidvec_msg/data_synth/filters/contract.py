@@ -7,7 +7,6 @@ table of those that have options stands in :mod:`vidvec_msg.data_synth.filters.c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from vidvec_msg.data_synth.filters.words import content_stems, stems_of, words_of
@@ -32,51 +31,31 @@ class Reason(NamedTuple):
 class Draft:
     """A pair while filters look at it; words and stems are found once.
 
+    Words have no case and no punctuation; ``content`` are the distinct stems of those that carry meaning, in
+    order. ``persona`` is empty where the provenance names none.
+
     Args:
         pair: anchor (storyline), positive (message), and the persona in its provenance.
     """
 
+    __slots__ = (
+        "message", "message_content", "message_stems", "message_words", "pair", "persona", "persona_content",
+        "storyline", "storyline_stem_set", "storyline_stems", "storyline_words",
+    )  # fmt: skip
+
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
-        self.message = pair.positive
-        self.storyline = pair.anchor
+        self.message, self.storyline = pair.positive, pair.anchor
         persona = pair.provenance.get("persona")
         self.persona = persona if isinstance(persona, str) else ""
-
-    @cached_property
-    def message_words(self) -> list[str]:
-        """Without case and punctuation."""
-        return words_of(self.message)
-
-    @cached_property
-    def storyline_words(self) -> list[str]:
-        """Without case and punctuation."""
-        return words_of(self.storyline)
-
-    @cached_property
-    def message_stems(self) -> list[str]:
-        """Of all words of the message."""
-        return stems_of(self.message_words)
-
-    @cached_property
-    def storyline_stems(self) -> list[str]:
-        """Of all words of the storyline."""
-        return stems_of(self.storyline_words)
-
-    @cached_property
-    def storyline_stem_set(self) -> frozenset[str]:
-        """Distinct stems of the storyline."""
-        return frozenset(self.storyline_stems)
-
-    @cached_property
-    def message_content(self) -> list[str]:
-        """Distinct stems of the message's content words, in order."""
-        return content_stems(self.message_words)
-
-    @cached_property
-    def persona_content(self) -> list[str]:
-        """Distinct stems of the persona's content words, in order."""
-        return content_stems(words_of(self.persona))
+        self.message_words, self.storyline_words = words_of(self.message), words_of(self.storyline)
+        self.message_stems, self.storyline_stems = (
+            stems_of(self.message_words),
+            stems_of(self.storyline_words),
+        )
+        self.storyline_stem_set = frozenset(self.storyline_stems)
+        self.message_content = content_stems(self.message_words)
+        self.persona_content = content_stems(words_of(self.persona))
 
 
 @runtime_checkable

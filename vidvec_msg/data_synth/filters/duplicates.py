@@ -59,10 +59,7 @@ class StorylineDuplicates:
     def reasons(self, pairs: Sequence[Pair]) -> list[Reason | None]:
         """Why each pair is rejected."""
         texts = [pair.anchor for pair in pairs]
-        found = near_pairs(texts, least=self.likeness)
-        return _reasons(
-            [*_repeated([" ".join(words_of(text)) for text in texts]), *found], texts, "storyline"
-        )
+        return _reasons(near_pairs(texts, least=self.likeness), texts, "storyline")
 
 
 def stem_set(message: str) -> frozenset[str]:

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vidvec_msg.data_synth.filters.contract import Draft, Reason
 from vidvec_msg.data_synth.filters.watched import Watched
 from vidvec_msg.data_synth.parsing import is_refusal
 
-_TASK = {
+TASK: Mapping[str, str] = {
     r"\bas an ai\b": "as an ai",
     r"\blanguage model\b": "language model",
     r"\bas requested\b": "as requested",
-    r"^\W*here (?:is|are|'s) (?:a|the|your)\b(?=.{0,40}:)": "here",
+    **{rf"^\W*here {verb} (?:a|the|your)\b(?=.{{0,40}}:)": f"here {verb} " for verb in ("is", "are", "'s")},
     r"\bpersonas?\b": "persona",
     r"\bthe publisher\b": "the publisher",
     r"\bstoryline\b": "storyline",
     r"\[(?:insert|name|your|message|storyline)\b[^\]]*\]": "[",
     r"\blorem ipsum\b": "lorem",
     r"```": "```",
-    r"^\s*(?:message|storyline|caption)\s*:": ":",
+    **{rf"^\s*{what}\s*:": what for what in ("message", "storyline", "caption")},
 }
-_WORN = {
+WORN: Mapping[str, str] = {
     r"\ba testament to\b": "testament",
     r"\btapestry of\b": "tapestry",
     r"\bin today's (?:fast-paced )?world\b": "in today",
@@ -55,11 +55,17 @@ class Phrases:
                 re.compile(expression)
             except re.error as error:
                 raise ValueError(f"further: {expression!r} is no regular expression: {error}") from error
-        self._task = Watched(_TASK)
-        self._worn = Watched({**(_WORN if worn else {}), **dict.fromkeys(further, "")})
+        self._task = Watched(TASK)
+        self._worn = Watched({**(WORN if worn else {}), **dict.fromkeys(further, "")})
+        self._watched = self._task | self._worn
 
     def reason(self, draft: Draft) -> Reason | None:
         """Why the pair is rejected."""
+        # mostly there is nothing: both texts in one look
+        if not self._watched.may_match(f"{draft.message}\n{draft.storyline}") and not (
+            is_refusal(draft.message) or is_refusal(draft.storyline)
+        ):
+            return None
         for what, text in (("message", draft.message), ("storyline", draft.storyline)):
             if is_refusal(text):
                 return Reason("refusal", f"the {what} begins {text[:60]!r}")

@@ -48,11 +48,13 @@ class Stated:
 
     def _run(self, draft: Draft) -> str:
         size = self.run
-        message, storyline = draft.message_stems, draft.storyline_stems
-        if len(message) < size or not set(message) & draft.storyline_stem_set:
+        message = draft.message_stems
+        shown = list(map(draft.storyline_stem_set.__contains__, message))
+        starts = [start for start in range(len(message) - size + 1) if all(shown[start : start + size])]
+        if not starts:
             return ""
-        told = f" {' '.join(storyline)} "
-        for start in range(len(message) - size + 1):
+        told = f" {' '.join(draft.storyline_stems)} "
+        for start in starts:
             if f" {' '.join(message[start : start + size])} " in told:
                 words = draft.message_words[start : start + size]
                 if any(word not in FUNCTION_WORDS for word in words):
@@ -92,8 +94,8 @@ class PersonaLeak:
         content = [word for word in draft.persona_content if word not in _OF_ANYBODY]
         if not content:
             return None
-        texts = draft.storyline_stem_set.union(draft.message_stems)
-        shared = [word for word in content if word in texts]
+        shown, said = draft.storyline_stem_set, draft.message_stems
+        shared = [word for word in content if word in shown or word in said]
         if len(shared) >= min(self.least, len(content)) and len(shared) > self.share * len(content):
             return Reason(
                 "persona in the texts", f"{len(shared)} of {len(content)} words: {', '.join(shared)}"

@@ -16,10 +16,19 @@ class Watched:
     """
 
     def __init__(self, expressions: Mapping[str, str]) -> None:
+        self._expressions = dict(expressions)
         self._entries = [
             (needle, re.compile(expression, re.IGNORECASE | re.MULTILINE))
             for expression, needle in expressions.items()
         ]
+        self._needles = tuple(dict.fromkeys(expressions.values()))
+
+    def __or__(self, other: Watched) -> Watched:
+        return Watched({**self._expressions, **other._expressions})
+
+    def may_match(self, text: str) -> bool:
+        """False where no expression can match; quick."""
+        return any(map(text.lower().__contains__, self._needles))
 
     def first(self, text: str) -> str | None:
         """The words of the first expression that matches; None if none does."""

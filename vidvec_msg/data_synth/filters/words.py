@@ -13,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from vidvec_msg.retrieval.near_texts import ascii_words
+
 _LISTS: Mapping[str, Any] = yaml.safe_load((Path(__file__).parent / "english.yaml").read_text("utf-8"))
 
 FUNCTION_WORDS = frozenset(_LISTS["function"].split())
@@ -32,7 +34,12 @@ _ENDINGS = (
 
 def words_of(text: str) -> list[str]:
     """Words without case and punctuation; an apostrophe inside a word stays, as the plain one."""
-    return _WORD.findall(text.casefold().replace("’", "'"))
+    plain = ascii_words(text, apostrophes=True)
+    if plain is None:
+        return _WORD.findall(text.casefold().replace("’", "'"))
+    if "'" not in text and "’" not in text:
+        return plain
+    return [part for word in plain for part in (_WORD.findall(word) if "'" in word else (word,))]
 
 
 def _stem(word: str) -> str:
@@ -78,7 +85,7 @@ def stem(word: str) -> str:
 
 def stems_of(words: Sequence[str]) -> list[str]:
     """One stem a word."""
-    return list(map(_STEMS.__getitem__, words))
+    return [_STEMS[word] for word in words]
 
 
 def content_stems(words: Iterable[str], *, shortest: int = 3) -> list[str]:
@@ -88,8 +95,8 @@ def content_stems(words: Iterable[str], *, shortest: int = 3) -> list[str]:
         words: without case.
         shortest: characters that a content word has at least.
     """
-    kept = (word for word in words if word not in FUNCTION_WORDS and len(word) >= shortest)
-    return list(dict.fromkeys(map(_STEMS.__getitem__, kept)))
+    stems = [_STEMS[word] for word in words if word not in FUNCTION_WORDS and len(word) >= shortest]
+    return list(dict.fromkeys(stems))
 
 
 GENERIC_PEOPLE = frozenset(_LISTS["generic_people"].split())
