@@ -20,14 +20,10 @@ from vidvec_msg.embedders.endpoint.retries import Mishap
 class ChatEndpoint(Connection):
     """A chat model behind an OpenAI-compatible endpoint.
 
-    Args:
-        pools: clients that requests go round; the time that one takes to choose a connection grows with the
-            square of its connections.
+    The client's aiohttp transport is used: its own costs as much again as all the rest of a request.
     """
 
-    pools: int = 1
-    _clients: list[Any] = field(init=False, repr=False, default_factory=list)
-    _turn: int = field(init=False, repr=False, default=0)
+    _client: Any = field(init=False, repr=False, default=None)
 
     service: ClassVar[str] = "chat/completions"
 
@@ -47,7 +43,7 @@ class ChatEndpoint(Connection):
 
         try:
             # the answer as plain JSON: typed models of it cost more than the rest of the request
-            answer = await self._opened().post("/chat/completions", body=body, cast_to=object)
+            answer = await self._opened().post(f"{self.base_url}/chat/completions", body=body, cast_to=object)
         except (openai.APIError, ValueError) as error:
             raise self.meaning(error) from None
         try:
@@ -68,8 +64,8 @@ class ChatEndpoint(Connection):
 
     async def close(self) -> None:
         """Closes the connections."""
-        clients, self._clients = self._clients, []
-        for client in clients:
+        client, self._client = self._client, None
+        if client is not None:
             await client.close()
 
     # --- the Batch API: https://platform.openai.com/docs/api-reference/batch --------------------------------
@@ -138,10 +134,9 @@ class ChatEndpoint(Connection):
 
     def _opened(self) -> Any:
         """A client, made on first use inside the running loop."""
-        if len(self._clients) < self.pools:
+        if self._client is None:
             import openai
 
-            self._clients.append(openai.AsyncOpenAI(**self.client_options()))
-            return self._clients[-1]
-        self._turn += 1
-        return self._clients[self._turn % self.pools]
+            transport = openai.DefaultAioHttpClient(timeout=self.timeout)
+            self._client = openai.AsyncOpenAI(**self.client_options(), http_client=transport)
+        return self._client

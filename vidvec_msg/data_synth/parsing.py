@@ -135,9 +135,9 @@ def _objects(text: str) -> Iterator[Mapping[str, Any]]:
 
 def _parsed(text: str) -> Any:
     """The value of a JSON text; line breaks inside strings and trailing commas are forgiven."""
-    for attempt in (text, without_trailing_commas(text)):
+    for repaired in (str, without_trailing_commas):
         try:
-            return json.loads(attempt, strict=False)
+            return json.loads(repaired(text), strict=False)
         except (ValueError, RecursionError):
             continue
     return None

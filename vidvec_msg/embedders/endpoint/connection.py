@@ -97,7 +97,8 @@ class Connection:
 
         if isinstance(error, openai.APIStatusError):
             return self._meaning_of_status(error)
-        if isinstance(error, openai.APITimeoutError):
+        # the aiohttp transport calls a refused or cut connection a time-out of connecting
+        if isinstance(error, openai.APITimeoutError) and "Timeout" in type(_root(error)).__name__:
             return Mishap(f"no answer within {self.timeout:g} s")
         if isinstance(error, openai.APIConnectionError):
             cause = f": {error.__cause__}" if error.__cause__ else ""
@@ -157,6 +158,12 @@ def _words(error: Any) -> str:
     if isinstance(message, Mapping):
         message = message.get("message")
     return str(message or error.response.text or error.message)
+
+
+def _root(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def _checked_url(url: str) -> str:
