@@ -103,6 +103,16 @@ class VectorsFolder:
         """Of the items, in row order: 65 bytes and more an id, from the first call on."""
         return tuple(str(one) for one in read_parquet(self.path / IDS, columns=["id"])["id"].to_pylist())
 
+    def repeated_ids(self) -> dict[str, int]:
+        """Ids that stand more than once, and how often, the most frequent first."""
+        import pyarrow.compute as pc
+
+        column = read_parquet(self.path / IDS, columns=["id"])["id"]
+        if len(pc.unique(column)) == len(column):
+            return {}
+        counted = ((str(one["values"]), int(one["counts"])) for one in pc.value_counts(column).to_pylist())
+        return dict(sorted((one for one in counted if one[1] > 1), key=lambda one: -one[1]))
+
     def ids_by_shard(self) -> Iterator[list[str]]:
         """The same, with no more than a shard's in memory."""
         import pyarrow.parquet as pq

@@ -53,8 +53,10 @@ from vidvec_msg.retrieval.indexes.tuning import (
     Measurement,
     Neighbours,
     Sample,
+    checked_rows,
     given_sample,
     open_queries,
+    own_rows,
     own_sample,
     stored_rows,
     tell_recall,
@@ -178,9 +180,9 @@ def fill(plan: Plan, folder: VectorsFolder, *, watches: Sequence[Watch] = ()) ->
     dim = plan.truncate_dim or folder.dim
     filled = empty_index(plan.factory, dim)
     try:
-        untrained = not filled.is_trained
-        if untrained:
-            sample = shortened(_training_sample(plan.factory, folder), dim)  # (points, dim)
+        if not filled.is_trained:
+            chosen = own_rows(folder, sample_size(plan.factory, folder.count), seed=0)
+            sample = shortened(checked_rows(folder, chosen), dim)  # (points, dim)
             log.info("training %s on %d vectors", plan.factory, len(sample))
             train(filled, sample)
             del sample
@@ -189,7 +191,7 @@ def fill(plan: Plan, folder: VectorsFolder, *, watches: Sequence[Watch] = ()) ->
         else:
             reserve(filled, folder.count)
             with progress("index", folder.count, done=0, log=log) as tell:
-                for rows in unit_shards(folder, verify=not untrained):  # (rows, dim); verified once
+                for rows in unit_shards(folder):  # (rows, dim)
                     _show(rows, watches)
                     add(filled, shortened(rows, dim))
                     tell(filled.ntotal, 0)
@@ -211,14 +213,15 @@ def _fill_lists(filled: Any, folder: VectorsFolder, dim: int, watches: Sequence[
     centroids = centroids_on_gpu(filled)
     lists: list[Lists] = []
     with progress("index: lists", folder.count, done=0, log=log) as tell:
-        for rows in unit_shards(folder, verify=False):  # verified when the sample was drawn
+        for rows in unit_shards(folder):
             _show(rows, watches)
             lists.append(nearest_lists(filled, shortened(rows, dim), centroids))
             tell(sum(map(len, lists)), 0)
             del rows  # before the next one comes
     reserve_lists(filled, np.bincount(np.concatenate(lists)))
     with progress("index: codes", folder.count, done=0, log=log) as tell:
-        for rows, part in zip(unit_shards(folder, verify=False, ahead=2), lists, strict=True):
+        shards = unit_shards(folder, verify=False, ahead=2)  # verified in the first pass
+        for rows, part in zip(shards, lists, strict=True):
             add(filled, shortened(rows, dim), part)
             tell(filled.ntotal, 0)
             del rows
@@ -227,20 +230,6 @@ def _fill_lists(filled: Any, folder: VectorsFolder, dim: int, watches: Sequence[
 def _show(rows: Vectors, watches: Sequence[Watch]) -> None:
     for watch in watches:
         watch(rows)
-
-
-def _training_sample(factory: str, folder: VectorsFolder) -> Vectors:
-    """Vectors drawn at random from all shards, the same ones each time, in their order."""
-    wanted = sample_size(factory, folder.count)
-    chosen = np.sort(np.random.default_rng(0).choice(folder.count, wanted, replace=False))
-    sample = np.empty((wanted, folder.dim), np.float32)
-    first = taken = 0
-    for rows in unit_shards(folder, ahead=2):  # nothing else is to be done meanwhile
-        here = chosen[np.searchsorted(chosen, first) : np.searchsorted(chosen, first + len(rows))] - first
-        sample[taken : taken + len(here)] = rows[here]
-        first, taken = first + len(rows), taken + len(here)
-        del rows  # before the next one comes
-    return sample
 
 
 @dataclass(frozen=True, slots=True)

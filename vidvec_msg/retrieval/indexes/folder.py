@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -177,12 +176,9 @@ def checked_card(folder: VectorsFolder) -> EmbedderCard:
     except ValueError as error:
         raise RefusedRequest(f"vectors folder {folder.path}: {error}") from error
     problems = Problems(f"vectors folder {folder.path}")
-    if not folder.ids:
+    if not folder.count:
         problems.add("it holds no vectors; embed a collection that is not empty")
-    unique = len(set(folder.ids)) == folder.count  # counting is slower, and rarely needed
-    for name, times in Counter(() if unique else folder.ids).most_common():
-        if times == 1:
-            break
+    for name, times in folder.repeated_ids().items():
         problems.add(f"id {name!r} stands {times} times; ids must be unique")
     if card.dim != folder.dim:
         problems.add(f"its card says {card.dim} dimensions, its vectors have {folder.dim}")

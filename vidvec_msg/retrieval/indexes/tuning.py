@@ -50,8 +50,8 @@ class Sample:
 
 def own_sample(folder: VectorsFolder) -> Sample:
     """Vectors of the index, the same ones each time."""
-    chosen = _chosen(folder.count)
-    return Sample(_rows(folder, chosen), chosen, "vectors of the index, each without itself")
+    chosen = own_rows(folder, QUERIES, seed=1)  # other ones than those that train
+    return Sample(checked_rows(folder, chosen), chosen, "vectors of the index, each without itself")
 
 
 def open_queries(queries: Path, card: EmbedderCard) -> VectorsFolder:
@@ -79,7 +79,9 @@ def open_queries(queries: Path, card: EmbedderCard) -> VectorsFolder:
 
 def given_sample(queries: VectorsFolder) -> Sample:
     """Queries of a vectors folder, at most :data:`QUERIES`, the same ones each time."""
-    return Sample(_rows(queries, _chosen(queries.count)), None, f"queries of {queries.path}")
+    return Sample(
+        checked_rows(queries, own_rows(queries, QUERIES, seed=1)), None, f"queries of {queries.path}"
+    )
 
 
 class Neighbours:
@@ -300,16 +302,20 @@ def _without(positions: Positions, own: Positions | None, kept: int, *others: Ve
     return (positions[:, :kept], *(one[:, :kept] for one in others))
 
 
-def _chosen(count: int) -> Positions:
-    """Positions of a sample, ascending, the same ones each time; other ones than those that train."""
-    drawn: Positions = np.sort(np.random.default_rng(1).choice(count, min(QUERIES, count), replace=False))
-    return drawn
+def own_rows(folder: VectorsFolder, wanted: int, *, seed: int) -> Positions:
+    """Positions of so many vectors, or of all, ascending; the same ones each time."""
+    drawn = np.random.default_rng(seed).choice(folder.count, min(wanted, folder.count), replace=False)
+    positions: Positions = np.sort(drawn)
+    return positions
 
 
-def _rows(folder: VectorsFolder, positions: Positions) -> Vectors:
-    """Some vectors of a folder, checked and of norm 1."""
+def checked_rows(folder: VectorsFolder, positions: Positions) -> Vectors:
+    """Some vectors of a folder, checked and of norm 1; no others are read."""
     return unit_vectors(
-        stored_rows(folder, positions), folder.dim, name=lambda row: repr(folder.ids[positions[row]])
+        stored_rows(folder, positions),
+        folder.dim,
+        name=lambda row: repr(folder.ids[positions[row]]),
+        in_place=True,
     )
 
 
