@@ -41,9 +41,10 @@ class ChatEndpoint(Connection):
         """
         import openai
 
+        url, raw = f"{self.base_url}/chat/completions", openai.HttpxBinaryResponseContent
         try:
-            # the answer as plain JSON: typed models of it cost more than the rest of the request
-            answer = await self._opened().post(f"{self.base_url}/chat/completions", body=body, cast_to=object)
+            # parsed here: typed models of an answer cost more than the rest of the request
+            answer = json.loads((await self._opened().post(url, body=body, cast_to=raw)).content)
         except (openai.APIError, ValueError) as error:
             raise self.meaning(error) from None
         try:
