@@ -27,7 +27,8 @@ BANDS, ROWS = 16, 4
 _CROWD = 60  # texts in one bucket, from which each is compared with the first ones only
 _SEED = 20_261_129
 _REMEMBERED = 500_000  # words; some 60 MB
-_AT_ONCE = 4_096  # texts whose words are in memory
+_BITS = 12  # of a number of texts whose words are in memory at once
+_AT_ONCE = 1 << _BITS
 
 Hashes = npt.NDArray[np.uint64]
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -119,15 +120,15 @@ def _shingles(texts: Sequence[str]) -> Iterator[Hashes]:
     rolled = np.zeros(max(0, len(hashed) - SHINGLE + 1), np.uint64)
     for shift in range(SHINGLE):
         rolled = (rolled ^ hashed[shift : shift + len(rolled)]) * _ODD  # wraps around, as hashes do
-    owner = np.repeat(np.arange(len(words)), counts)
+    owner = np.repeat(np.arange(len(words), dtype=np.uint64), counts)
     within = owner[: len(rolled)] == owner[SHINGLE - 1 :]  # not across the border of two texts
-    owner, rolled = owner[: len(rolled)][within], _mixed(rolled[within])
-    order = np.lexsort((rolled, owner))
-    owner, rolled = owner[order], rolled[order]
-    first = np.ones(len(rolled), bool)  # of its kind in its text
-    first[1:] = (rolled[1:] != rolled[:-1]) | (owner[1:] != owner[:-1])
-    ends = np.searchsorted(owner[first], np.arange(len(words)), side="right")
-    return iter(np.split(rolled[first], ends[:-1]))
+    # the text's number above the upper bits of a hash: one sort for all texts
+    keys = np.sort((owner[: len(rolled)][within] << (64 - _BITS)) | (_mixed(rolled[within]) >> _BITS))
+    first = np.ones(len(keys), bool)  # of its kind in its text
+    first[1:] = keys[1:] != keys[:-1]
+    keys = keys[first]
+    ends = np.searchsorted(keys >> (64 - _BITS), np.arange(len(words)), side="right")
+    return iter(np.split(keys << _BITS, ends[:-1]))
 
 
 class _Hashes(dict[str, int]):

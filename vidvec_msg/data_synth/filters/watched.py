@@ -33,6 +33,8 @@ class Watched:
     def first(self, text: str) -> str | None:
         """The words of the first expression that matches; None if none does."""
         lowered = text.lower()
+        if not any(map(lowered.__contains__, self._needles)):
+            return None
         for needle, expression in self._entries:
             if needle in lowered and (found := expression.search(text)):
                 return found[0]

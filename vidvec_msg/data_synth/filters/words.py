@@ -39,7 +39,9 @@ def words_of(text: str) -> list[str]:
         return _WORD.findall(text.casefold().replace("’", "'"))
     if "'" not in text and "’" not in text:
         return plain
-    return [part for word in plain for part in (_WORD.findall(word) if "'" in word else (word,))]
+    for place in [place for place, word in enumerate(plain) if "'" in word][::-1]:
+        plain[place : place + 1] = _WORD.findall(plain[place])
+    return plain
 
 
 def _stem(word: str) -> str:
