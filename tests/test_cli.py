@@ -176,8 +176,15 @@ def test_the_overview_and_the_version(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize("verb", sorted(cli.VERBS))
-def test_every_verb_has_help_with_a_text_for_each_option(verb: str) -> None:
-    words = [sys.executable, "-m", "vidvec_msg.cli", verb, "--help"]
+def test_every_verb_has_help_with_a_text_for_each_option(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([verb, "--help"]) == 0
+    assert "--config" in capsys.readouterr().out
+
+
+def test_help_of_a_process_of_its_own() -> None:
+    words = [sys.executable, "-m", "vidvec_msg.cli", "embed", "--help"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "--config" in done.stdout

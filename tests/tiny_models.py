@@ -237,96 +237,72 @@ def _videollama3() -> tuple[Any, Any]:
     return processor, VideoLlama3ForConditionalGeneration(config)
 
 
-def _qwen2_vl() -> tuple[Any, Any]:
+def _qwen_vl(
+    processor: Any,
+    config: Any,
+    model: Any,
+    *,
+    vision: dict[str, Any],
+    text: dict[str, Any] | None = None,
+    sections: tuple[int, int, int] = (2, 3, 3),
+    video: Any = Qwen2VLVideoProcessor,
+    longest: int = 64 * 64,
+) -> tuple[Any, Any]:
+    """The families have the same parts, under names of their own."""
     tokenizer = _qwen_tokenizer()
     shape = {"patch_size": PATCH, "merge_size": 2, "temporal_patch_size": 2}
-    size = {"shortest_edge": 32 * 32, "longest_edge": 64 * 64}
-    processor = Qwen2VLProcessor(
+    size = {"shortest_edge": 32 * 32, "longest_edge": longest}
+    made = processor(
         image_processor=Qwen2VLImageProcessor(**shape, size=size),
         tokenizer=tokenizer,
-        video_processor=Qwen2VLVideoProcessor(**shape, size=size),
+        video_processor=video(**shape, size=size),
         chat_template=QWEN_TEMPLATE,
     )
-    config = Qwen2VLConfig(
-        text_config={
-            **_text_settings(tokenizer),
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]},
-        },
-        vision_config={
-            "embed_dim": WIDTH,
-            "hidden_size": WIDTH,
-            "mlp_ratio": 2,
-            "depth": 2,
-            "num_heads": 4,
-            "patch_size": PATCH,
-        },
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": list(sections)}
+    settings = config(
+        text_config={**_text_settings(tokenizer), **(text or {}), "rope_parameters": rope},
+        vision_config={"hidden_size": WIDTH, "depth": 2, "num_heads": 4, "patch_size": PATCH, **vision},
         tie_word_embeddings=True,
         **_qwen_ids(tokenizer),
     )
-    return processor, Qwen2VLForConditionalGeneration(config)
+    return made, model(settings)
+
+
+def _qwen2_vl() -> tuple[Any, Any]:
+    vision = {"embed_dim": WIDTH, "mlp_ratio": 2}
+    return _qwen_vl(Qwen2VLProcessor, Qwen2VLConfig, Qwen2VLForConditionalGeneration, vision=vision)
 
 
 def _qwen2_5_vl() -> tuple[Any, Any]:
-    tokenizer = _qwen_tokenizer()
-    shape = {"patch_size": PATCH, "merge_size": 2, "temporal_patch_size": 2}
-    size = {"shortest_edge": 32 * 32, "longest_edge": 64 * 64}
-    processor = Qwen2_5_VLProcessor(
-        image_processor=Qwen2VLImageProcessor(**shape, size=size),
-        tokenizer=tokenizer,
-        video_processor=Qwen2VLVideoProcessor(**shape, size=size),
-        chat_template=QWEN_TEMPLATE,
-    )
-    config = Qwen2_5_VLConfig(
-        text_config={
-            **_text_settings(tokenizer),
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]},
-        },
-        vision_config={
-            "hidden_size": WIDTH,
+    return _qwen_vl(
+        Qwen2_5_VLProcessor,
+        Qwen2_5_VLConfig,
+        Qwen2_5_VLForConditionalGeneration,
+        vision={
             "intermediate_size": 2 * WIDTH,
-            "depth": 2,
-            "num_heads": 4,
-            "patch_size": PATCH,
             "window_size": 32,
             "fullatt_block_indexes": [1],
             "out_hidden_size": WIDTH,
         },
-        tie_word_embeddings=True,
-        **_qwen_ids(tokenizer),
     )
-    return processor, Qwen2_5_VLForConditionalGeneration(config)
 
 
 def _qwen3_vl() -> tuple[Any, Any]:
-    tokenizer = _qwen_tokenizer()
-    shape = {"patch_size": PATCH, "merge_size": 2, "temporal_patch_size": 2}
-    size = {"shortest_edge": 32 * 32, "longest_edge": 64 * 64 * 64}
-    processor = Qwen3VLProcessor(
-        image_processor=Qwen2VLImageProcessor(**shape, size=size),
-        tokenizer=tokenizer,
-        video_processor=Qwen3VLVideoProcessor(**shape, size=size),
-        chat_template=QWEN_TEMPLATE,
-    )
-    config = Qwen3VLConfig(
-        text_config={
-            **_text_settings(tokenizer),
-            "head_dim": 16,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 2, 2]},
-        },
-        vision_config={
-            "hidden_size": WIDTH,
+    return _qwen_vl(
+        Qwen3VLProcessor,
+        Qwen3VLConfig,
+        Qwen3VLForConditionalGeneration,
+        text={"head_dim": 16},
+        sections=(4, 2, 2),
+        video=Qwen3VLVideoProcessor,
+        longest=64 * 64 * 64,
+        vision={
             "intermediate_size": 2 * WIDTH,
-            "depth": 2,
-            "num_heads": 4,
-            "patch_size": PATCH,
             "out_hidden_size": WIDTH,
             "num_position_embeddings": 64,
             "deepstack_visual_indexes": [0, 1],
         },
-        tie_word_embeddings=True,
-        **_qwen_ids(tokenizer),
     )
-    return processor, Qwen3VLForConditionalGeneration(config)
 
 
 def _smolvlm() -> tuple[Any, Any]:

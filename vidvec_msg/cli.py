@@ -194,12 +194,6 @@ def run_function(function: Callable[..., Any], words: Sequence[str], *, program:
 
 def _in_plain_words(message: str) -> str:
     """A parser's complaint about a value without the parser's own terms."""
-    stray = message.partition("unrecognized arguments:")[2].strip()
-    if stray:
-        return (
-            f"no option takes {stray!r}: options begin with two dashes, and a value of several words stands "
-            "in quotes"
-        )
     message = re.sub(r'Parser key "([\w.]+)":', r"--\1:", message)
     return re.sub(r"<class '(\w+)'>", r"\1", message)
 

@@ -9,6 +9,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 
 class RefusedRequest(ValueError):
@@ -26,6 +27,13 @@ class Failure:
 
     item: str
     reason: str
+
+
+def first_failures(failures: Iterable[Failure], count: int) -> str:
+    """The first three failures with their reasons, and how many more of ``count`` there are; no more of them
+    are read."""
+    told = [f"{one.item}: {one.reason}" for one in islice(failures, 3)]
+    return "; ".join([*told, f"… and {count - len(told)} more"] if count > len(told) else told)
 
 
 class ItemError(ValueError):
@@ -98,7 +106,8 @@ def nearest(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str | 
 
 
 def explain_unknown(message: str, known: Iterable[str], *, ending: str, inside: str = "") -> str:
-    """A jsonargparse complaint with the nearest valid name of each option that it does not know.
+    """A jsonargparse complaint with the nearest valid name of each option that it does not know, and about
+    words that stand where no option takes them.
 
     Args:
         message: what the parser said.
@@ -114,7 +123,13 @@ def explain_unknown(message: str, known: Iterable[str], *, ending: str, inside: 
     groups = re.findall(r"(?:Group|Subcommand) '([\w.-]+)' does not accept option '([\w.-]+)'", message)
     names += [f"{group}.{name}" for group, name in groups]
     if not names:
-        return message
+        stray = message.partition("nrecognized arguments:")[2].strip()
+        return (
+            f"no option takes {stray!r}: options begin with two dashes, and a value of several words stands "
+            "in quotes"
+            if stray
+            else message
+        )
     names = [name.removeprefix(f"{inside}.") for name in dict.fromkeys(names)]
     known = list(known)
     hints = [f"unknown option {name!r}{did_you_mean(name.replace('-', '_'), known)}" for name in names]

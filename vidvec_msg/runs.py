@@ -10,7 +10,7 @@ import shlex
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
@@ -83,11 +83,20 @@ def umask() -> int:
     return found
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Writes JSON (UTF-8, keys in the given order, NaN refused) in one step."""
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+def write_text(path: Path, text: str) -> None:
+    """Writes a text (UTF-8) in one step."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes JSON (UTF-8, keys in the given order, NaN refused) in one step."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Writes a JSON object a line (UTF-8, keys in the given order) in one step."""
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def read_json(path: Path, *, what: str, made_by: str) -> dict[str, Any]:
@@ -170,15 +179,16 @@ def require_new(out: Path, *, option: str, resumable: str | None = None) -> None
 
 @contextmanager
 def only_writer(
-    folder: Path, *, what: str, wait: float = 0, otherwise: str = "or give another folder"
+    folder: Path, *, what: str, file: str = "", wait: float = 0, otherwise: str = "or give another folder"
 ) -> Iterator[None]:
-    """Lets one process at a time write into a folder, and says which one does.
+    """Lets one process at a time write into a folder, or into a file of it, and says which one does.
 
     The lock is the operating system's: it goes with its process, however that ends, so a kill leaves none
     behind. Readers do not ask for it.
 
     Args:
         folder: the folder, which exists.
+        file: name of the file that alone is meant; those who write other files beside it are let in.
         what: what is being written, for the message: "--out V".
         wait: seconds to wait for the one that writes.
         otherwise: what can be done instead of waiting, for the message.
@@ -188,17 +198,18 @@ def only_writer(
     """
     from filelock import FileLock, Timeout
 
-    lock = FileLock(folder / WRITER_LOCK)
+    writer = folder / f"{f'.{file}' if file else ''}{WRITER}"
+    lock = FileLock(folder / f"{f'.{file}' if file else ''}{WRITER_LOCK}")
     try:
         lock.acquire(timeout=0)
     except Timeout:
         if wait > 0:
-            log.info("waiting up to %g s: another process is writing into %s%s", wait, what, _writer(folder))
+            log.info("waiting up to %g s: another process is writing into %s%s", wait, what, _holder(writer))
         try:
             lock.acquire(timeout=max(wait, 0))
         except Timeout:
             raise RefusedRequest(
-                f"another process is writing into {what}; wait until it ends, {otherwise}.{_writer(folder)}"
+                f"another process is writing into {what}; wait until it ends, {otherwise}.{_holder(writer)}"
             ) from None
     try:
         holder = {
@@ -207,17 +218,17 @@ def only_writer(
             "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
             "since": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        write_json(folder / WRITER, holder)
+        write_json(writer, holder)
         yield
     finally:
-        (folder / WRITER).unlink(missing_ok=True)
+        writer.unlink(missing_ok=True)
         lock.release()
 
 
-def _writer(folder: Path) -> str:
-    """Who writes into a folder, as a sentence; nothing if it has not said so yet."""
+def _holder(writer: Path) -> str:
+    """Who writes, as a sentence; nothing if it has not said so yet."""
     try:
-        holder = json.loads((folder / WRITER).read_text(encoding="utf-8"))
+        holder = json.loads(writer.read_text(encoding="utf-8"))
         return (
             f" It is `{holder['command']}` (process {holder['pid']} on {holder['host']}, "
             f"since {holder['since']})."

@@ -9,12 +9,12 @@ import random
 import re
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
+
+from loopback import TroubledHandler, TroubledServer, running
 
 WIRE = ("busy", "broken", "slow", "cut", "torn")  # no answer
 UNUSABLE = ("refusal", "empty", "essay", "half")  # an answer that is no pair
@@ -69,7 +69,7 @@ def wrapped(pair: dict[str, str], how: str) -> str:
     return plain
 
 
-class ChatServer(ThreadingHTTPServer):
+class ChatServer(TroubledServer):
     """Change the attributes while it runs.
 
     Args:
@@ -79,9 +79,6 @@ class ChatServer(ThreadingHTTPServer):
         forms: response formats that are taken; 400 for others.
         context: characters of a request that are accepted; 400 beyond.
     """
-
-    daemon_threads = True
-    request_queue_size = 256
 
     def __init__(
         self,
@@ -93,33 +90,14 @@ class ChatServer(ThreadingHTTPServer):
         context: int = 1_000_000,
         port: int = 0,
     ) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
-        self.troubles, self.share, self.forms, self.context = troubles, share, forms, context
-        self.dice = random.Random(seed)
-        self.lock = threading.Lock()
-        self.requests: list[dict[str, Any]] = []  # bodies, in order of arrival
-        self.headers: list[dict[str, str]] = []
+        super().__init__(_Handler, troubles=troubles, share=share, seed=seed, port=port)
+        self.forms, self.context = forms, context
         self.usable: Counter[str] = Counter()  # user's words → usable answers that were sent whole
-        self.met: Counter[str] = Counter()  # troubles
-        self.at_once = self.most_at_once = 0
-        self.scripted: list[tuple[int, dict[str, str], Any]] = []  # status, headers, body: go before all else
         self.always: str | None = None  # the text of every answer
         self.answers: Any = pair_for  # words of the user → what is written
-        self.retry_after = {"Retry-After": "0.05"}
-        self.delay = 0.0  # seconds before an answer
-        self.slow = 1.5  # seconds of the trouble called slow; longer than the time-out that is tested
         self.files: dict[str, bytes] = {}
         self.batches: dict[str, dict[str, Any]] = {}
         self.looks = 1  # polls of a batch before it is done
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that is killed leaves its connections; that is no news."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1"
 
     @property
     def asked(self) -> list[str]:
@@ -127,121 +105,58 @@ class ChatServer(ThreadingHTTPServer):
         return [body["messages"][1]["content"] for body in self.requests]
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: ChatServer
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    def do_POST(self) -> None:
-        server = self.server
-        raw = self.rfile.read(int(self.headers["Content-Length"]))
-        if len(raw) < int(self.headers["Content-Length"]):
-            return None  # the client died over it
-        if self.path != "/v1/chat/completions":
-            return self._batch_post(raw)
-        body = json.loads(raw)
-        with server.lock:
-            server.requests.append(body)
-            server.headers.append({name.lower(): value for name, value in self.headers.items()})
-            server.at_once += 1
-            server.most_at_once = max(server.at_once, server.most_at_once)
-            scripted = server.scripted.pop(0) if server.scripted else None
-            hit = bool(server.troubles) and server.dice.random() < server.share
-            trouble = server.dice.choice(server.troubles) if hit else None
-        try:
-            if server.delay:
-                time.sleep(server.delay)
-            if scripted is not None:
-                self._send(scripted[0], scripted[2], scripted[1])
-            elif trouble is not None:
-                server.met[trouble] += 1
-                if trouble in WIRE:
-                    getattr(self, f"_{trouble}")(body)
-                else:
-                    self._answer(body, trouble)
-            else:
-                self._answer(body)
-        finally:
-            with server.lock:
-                server.at_once -= 1
-        return None
+class _Handler(TroubledHandler):
+    service = "/v1/chat/completions"
+    half = b'{"choices": [{"message": {"content": "{\\"mess'
 
     def _answer(self, body: dict[str, Any], how: str = "") -> None:
         status, content = completion(self.server, body, how)
         if status == 200 and how not in UNUSABLE and self.server.always is None:
             with self.server.lock:
                 self.server.usable[body["messages"][1]["content"]] += 1
-        self._send(status, content)
+        self.send(status, content)
 
-    def _busy(self, body: dict[str, Any]) -> None:
-        self._send(429, {"error": {"message": "Rate limit reached"}}, self.server.retry_after)
-
-    def _broken(self, body: dict[str, Any]) -> None:
-        self._send(500, "Internal Server Error")
-
-    def _slow(self, body: dict[str, Any]) -> None:
-        time.sleep(self.server.slow)
-        self.close_connection = True
-
-    def _cut(self, body: dict[str, Any]) -> None:
-        self.close_connection = True  # no byte of an answer
-
-    def _torn(self, body: dict[str, Any]) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", "1000")
-        self.end_headers()
-        self.wfile.write(b'{"choices": [{"message": {"content": "{\\"mess')
-        self.close_connection = True
+    def __getattr__(self, name: str) -> Any:
+        """The troubles that are an answer."""
+        if (how := name.removeprefix("_")) in (*UNUSABLE, *ODD):
+            return lambda body: self._answer(body, how)
+        raise AttributeError(name)
 
     # --- the Batch API ------------------------------------------------------------------------------------
 
-    def _batch_post(self, raw: bytes) -> None:
+    def _elsewhere(self, raw: bytes) -> None:
         server = self.server
         if self.path == "/v1/files":
             boundary = re.search(r"boundary=(\S+)", self.headers["Content-Type"])[1].encode()
             part = next(one for one in raw.split(b"--" + boundary) if b'name="file"' in one)
             name = f"file-{len(server.files)}"
             server.files[name] = part.split(b"\r\n\r\n", 1)[1].rsplit(b"\r\n", 1)[0]
-            return self._send(200, _file(name, len(server.files[name])))
+            return self.send(200, _file(name, len(server.files[name])))
         if self.path == "/v1/batches":
             wanted = json.loads(raw)
             with server.lock:
                 name = f"batch-{len(server.batches)}"
                 server.batches[name] = {**_batch(name, wanted), "_looks": 0}
-            return self._send(200, _shown(server.batches[name]))
-        return self._send(404, {"detail": "Not Found"})
+            return self.send(200, _shown(server.batches[name]))
+        return self.send(404, {"detail": "Not Found"})
 
     def do_GET(self) -> None:
         server = self.server
         path = self.path.partition("?")[0]
         if path == "/v1/batches":
             rows = [_shown(batch) for batch in server.batches.values()]
-            return self._send(200, {"object": "list", "data": rows, "has_more": False})
+            return self.send(200, {"object": "list", "data": rows, "has_more": False})
         if found := re.fullmatch(r"/v1/batches/(\S+)", path):
             if found[1] not in server.batches:
-                return self._send(404, {"error": {"message": "No such batch"}})
+                return self.send(404, {"error": {"message": "No such batch"}})
             batch = server.batches[found[1]]
             batch["_looks"] += 1
             if batch["_looks"] > server.looks and batch["status"] == "in_progress":
                 _run_batch(server, batch)
-            return self._send(200, _shown(batch))
+            return self.send(200, _shown(batch))
         if found := re.fullmatch(r"/v1/files/(\S+)/content", path):
-            return self._send(200, server.files[found[1]].decode())
-        return self._send(404, {"detail": "Not Found"})
-
-    def _send(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
-        kind = "text/html" if isinstance(body, str) else "application/json"
-        content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
-        self.send_response(status)
-        fields = {"Content-Type": kind, "Content-Length": str(len(content)), **(headers or {})}
-        for name, value in fields.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
+            return self.send(200, server.files[found[1]].decode())
+        return self.send(404, {"detail": "Not Found"})
 
 
 def completion(server: ChatServer, body: dict[str, Any], how: str = "") -> tuple[int, Any]:
@@ -312,22 +227,13 @@ def _shown(batch: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in batch.items() if not name.startswith("_")}
 
 
-@contextmanager
-def chat_server(**options: Any) -> Iterator[ChatServer]:
+def chat_server(**options: Any) -> AbstractContextManager[ChatServer]:
     """A running server; gone at the end of the block."""
-    server = ChatServer(**options)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    return running(ChatServer(**options))
 
 
 if __name__ == "__main__":  # for looking at the verb by hand: python tests/data_synth/chat_server.py [SHARE]
     chosen = {"troubles": TROUBLES, "share": float(sys.argv[1])} if len(sys.argv) > 1 else {}
-    with chat_server(**chosen) as running:
-        print(running.url, flush=True)
+    with chat_server(**chosen) as server:
+        print(server.url, flush=True)
         threading.Event().wait()

@@ -178,8 +178,8 @@ def test_an_endpoint_without_a_batch_api(
     server: ChatServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "data_synth.chat_server._Handler._batch_post",
-        lambda self, raw: self._send(404, {"detail": "Not Found"}),
+        "data_synth.chat_server._Handler._elsewhere",
+        lambda self, raw: self.send(404, {"detail": "Not Found"}),
     )
     with pytest.raises(RefusedRequest, match="Not Found"):
         synth(PERSONAS, "m", tmp_path / "out", endpoint=server.url, mode="batch", count=3, backoff=0.01)

@@ -34,15 +34,15 @@ def test_thirty_kills_lose_nothing_double_nothing_and_end_in_the_same_bytes(tmp_
     with chat_server(troubles=TROUBLES, share=0.4, seed=5) as server:
         server.delay, server.slow = 0.2, 0.8
         program = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("dying_runs.py")), "7", str(KILLS), "0.5",
-             *words(server.url, out)],
+            [sys.executable, str(Path(__file__).with_name("dying_runs.py")),
+             "7", str(KILLS), "1", "0.5", "9,9,2", *words(server.url, out)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         assert program.stdin is not None
         assert program.stdout is not None
         codes = []
         for line in program.stdout:
-            codes.append(int(line))
+            codes.append(int(line.split()[1]))
             kept = {str(record["persona"]) for record in read_records(out / "replies" / "pairs.jsonl")}
             deaths.append((len(server.requests), kept))
             program.stdin.write("go on\n")

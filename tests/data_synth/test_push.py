@@ -35,7 +35,7 @@ def test_pairs_become_a_dataset_with_their_card(
 ) -> None:
     out = tmp_path / "pairs"
     filter_pairs(str(DATA / "pairs.jsonl"), out, validation_share=0.1)
-    assert main(["push", "--embedder", str(out), "--to", "ann/pairs", "--endpoint", hub.address]) == 0
+    assert main(["push", "--embedder", str(out), "--to", "ann/pairs", "--endpoint", hub.url]) == 0
     arrived = hub.repositories["ann/pairs"]["main"]
     del arrived[".gitattributes"]
     assert set(arrived) == {

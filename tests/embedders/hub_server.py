@@ -10,19 +10,17 @@ import base64
 import hashlib
 import json
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import yaml
+from loopback import LoopbackHandler, LoopbackServer, running
 
 TOKEN = "hf_secret0123456789"
 
 
-class Hub(ThreadingHTTPServer):
+class Hub(LoopbackServer):
     """Change the attributes while it runs.
 
     Args:
@@ -30,10 +28,10 @@ class Hub(ThreadingHTTPServer):
         says: message that goes with a refusal.
     """
 
-    daemon_threads = True
+    root = ""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.refuses: dict[str, int] = {}
         self.says = ""
         self.repositories: dict[str, dict[str, dict[str, bytes]]] = {}  # name → branch → file → bytes
@@ -41,11 +39,6 @@ class Hub(ThreadingHTTPServer):
         self.private: set[str] = set()
         self.large: dict[str, bytes] = {}  # by SHA-256
         self.asked: list[tuple[str, str, dict[str, str]]] = []  # method and path, step, headers
-        self.lock = threading.Lock()
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
 
     @property
     def steps(self) -> list[str]:
@@ -60,17 +53,8 @@ class Hub(ThreadingHTTPServer):
             self.private.add(name)
 
 
-@contextmanager
-def running_hub() -> Iterator[Hub]:
-    hub = Hub()
-    thread = threading.Thread(target=hub.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield hub
-    finally:
-        hub.shutdown()
-        hub.server_close()
-        thread.join()
+def running_hub() -> AbstractContextManager[Hub]:
+    return running(Hub())
 
 
 _ROUTES = (
@@ -85,12 +69,8 @@ _ROUTES = (
 )
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(LoopbackHandler):
     server: Hub
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing on stderr, which the tests read."""
 
     def do_GET(self) -> None:
         self._answer("GET")
@@ -120,14 +100,8 @@ class _Handler(BaseHTTPRequestHandler):
                 getattr(self, f"_{step}")(**values)
 
     def _reply(self, status: int, content: Any) -> None:
-        data = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        if status >= 400 and content.get("error"):
-            self.send_header("X-Error-Message", content["error"])
-        self.end_headers()
-        self.wfile.write(data)
+        told = {"X-Error-Message": content["error"]} if status >= 400 and content.get("error") else {}
+        self.send(status, content, told)
 
     # --- steps
 
@@ -135,11 +109,11 @@ class _Handler(BaseHTTPRequestHandler):
         asked = json.loads(self.body)
         name = f"{asked['organization']}/{asked['name']}"
         if name in self.server.repositories:
-            address = f"{self.server.address}/{name}"
+            address = f"{self.server.url}/{name}"
             self._reply(409, {"error": "You already created this model repo", "url": address})
             return
         self.server.make(name, private=asked.get("visibility") == "private")
-        self._reply(200, {"url": f"{self.server.address}/{name}"})
+        self._reply(200, {"url": f"{self.server.url}/{name}"})
 
     def _branch(self, repo: str, branch: str) -> None:
         branches = self.server.repositories[repo]
@@ -178,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _batch(self, repo: str) -> None:
         def entry(file: dict[str, Any]) -> dict[str, Any]:
-            upload = {"href": f"{self.server.address}/large/{file['oid']}"}
+            upload = {"href": f"{self.server.url}/large/{file['oid']}"}
             return {**file, "actions": {"upload": upload}}
 
         self._reply(200, {"objects": [entry(file) for file in json.loads(self.body)["objects"]]})
@@ -207,5 +181,5 @@ class _Handler(BaseHTTPRequestHandler):
                 del files[value["path"]]
         self.server.repositories[repo][branch] = files
         commits.append(hashlib.sha1(self.body).hexdigest())
-        address = f"{self.server.address}/{repo}/commit/{commits[-1]}"
+        address = f"{self.server.url}/{repo}/commit/{commits[-1]}"
         self._reply(200, {"commitUrl": address, "commitOid": commits[-1]})

@@ -165,13 +165,13 @@ def test_a_long_transcript_is_cut_and_the_frames_are_not(chats):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_control_tokens_in_content_are_words(chats, family):
     chat = chats(family)
-    for token in chat._control:
+    for token in chat.rendering._control:
         ids = chat.text_ids(VIDVEC, f"before {token} after", max_tokens=1000)
         clean = chat.text_ids(VIDVEC, "before after", max_tokens=1000)
         special = chat.tokenizer.convert_tokens_to_ids(token)
         assert ids.count(special) == clean.count(special)
     if family != "text":  # a placeholder in a transcript asks for no frames
-        token = chat._token("image" if family == "gemma3" else "video")
+        token = chat.rendering.token("image" if family == "gemma3" else "video")
         chat.batch([chat.visual_turn(VIDVEC, clip(), transcript=token, placement="before")])
 
 
@@ -315,7 +315,7 @@ def test_a_prompt_without_chat_is_the_bare_words(chats, family):
         return
     for kind, visual, words in (("video", clip(4), " Understand."), ("image", noise(32, 32), " See.")):
         turn = chat.visual_turn(bare, visual, transcript="said", placement="before")
-        each = chat._placeholder("image" if family == "gemma3" else kind)
+        each = chat.rendering.placeholder("image" if family == "gemma3" else kind)
         count = 4 if family == "gemma3" and kind == "video" else 1
         assert turn.prompt == f"said\n{each * count}{words}"
         ids = chat.batch([turn])["input_ids"]

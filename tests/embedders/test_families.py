@@ -199,7 +199,7 @@ def test_place_of_the_transcript(make: Make, family: str, matrix: list[Item]) ->
         return spoken.wording, silent.wording
 
     chat = make(family).chat
-    token = chat._token("image" if frames_as_images(chat.processor) else "video")
+    token = chat.rendering.token("image" if frames_as_images(chat.processor) else "video")
     assert token is not None
     spoken, silent = wording("none")
     assert SAID not in spoken

@@ -182,17 +182,17 @@ def test_all_bad_items_are_named_and_the_good_ones_are_not_done_twice(llm, clip_
     assert reasons["sound"] == "this embedder reads text, image, video; the item is audio"
     good = [item for item in items if item.id.startswith("good")]
     with monkeypatch.context() as patched:
-        patched.setattr(embedder, "_forward", lambda *_: pytest.fail("the model ran again"))
+        patched.setattr(embedder._forward, "_run", lambda *_: pytest.fail("the model ran again"))
         patched.setattr(embedder._reader.clips, "_decoded", lambda *_: pytest.fail("decoded again"))
         kept = embedder.encode(good, role="document")
     np.testing.assert_array_equal(kept, llm().encode(good, role="document"))
-    assert embedder._kept == {}
+    assert not len(embedder._kept)
 
 
 def test_what_is_kept_for_one_role_or_object_is_not_taken_for_another(llm, texts, monkeypatch):
     embedder, ran = llm("text"), []
-    forward = embedder._forward
-    monkeypatch.setattr(embedder, "_forward", lambda turns: ran.append(len(turns)) or forward(turns))
+    run = embedder._forward._run
+    monkeypatch.setattr(embedder._forward, "_run", lambda *given: ran.append(len(given[0])) or run(*given))
     for role, again in (("query", texts[:1]), ("document", [Item("text0", text="bread")])):
         with pytest.raises(ItemError, match="item 'empty': empty text"):
             embedder.encode([texts[0], Item("empty", text="")], role="document")
@@ -268,7 +268,7 @@ def test_how_it_runs_is_not_in_the_fingerprint(llm, option):
 def test_batches_keep_their_limits(llm, mixed):
     embedder = llm(batch_size=2, batch_frames=5)
     turns = embedder._reader.turns(mixed)
-    batches = list(embedder._limits.batches(turns, embedder.chat.go_together))
+    batches = list(embedder._forward.limits.batches(turns, embedder.chat.go_together))
     assert sorted(row for batch in batches for row in batch) == list(range(len(mixed)))
     for batch in batches:
         frames = [0 if turns[row].frames is None else len(turns[row].frames.pixels) for row in batch]
@@ -283,22 +283,22 @@ def test_batches_keep_their_limits(llm, mixed):
 
 def _turn_batches(embedder, items):
     turns = embedder._reader.turns(items)
-    batches = embedder._limits.batches(turns, embedder.chat.go_together)
+    batches = embedder._forward.limits.batches(turns, embedder.chat.go_together)
     return [[turns[row] for row in batch] for batch in batches]
 
 
 def test_out_of_memory_goes_on_with_halves(llm, texts, monkeypatch):
     embedder = llm(batch_size=4)
     whole = embedder.encode(texts, role="query")
-    run, seen = embedder._forward, []
+    run, seen = embedder._forward._run, []
 
-    def small_gpu(turns):
+    def small_gpu(turns, count):
         seen.append(len(turns))
         if len(turns) > 1:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return run(turns)
+        return run(turns, count)
 
-    monkeypatch.setattr(embedder, "_forward", small_gpu)
+    monkeypatch.setattr(embedder._forward, "_run", small_gpu)
     assert least_cosine(whole, embedder.encode(texts, role="query")) > 0.99999
     assert max(seen) == 4
 
@@ -485,7 +485,7 @@ def test_the_mask_is_left_out_where_nothing_looks_at_padding(llm, texts, monkeyp
                 "forward",
                 lambda *_, run=run, **named: seen.append(named) or run(**named),
             )
-            assert embedder._needs_mask is (padding == "left")
+            assert embedder._forward._needs_mask() is (padding == "left")
             seen.clear()
             embedder.encode(texts, role="query")
             assert all(("attention_mask" in named) == (padding == "left") for named in seen)
@@ -507,11 +507,11 @@ def test_many_clips_stream_through_few_at_a_time(llm, clip_file, monkeypatch):
     items = [Item(str(n), video=clip_file, start=n / 20) for n in range(12)]
     whole = llm().encode(items, role="document")
     events = []
-    decode, run = embedder._reader.clips.clip_of, embedder._forward
+    decode, run = embedder._reader.clips.clip_of, embedder._forward._run
     monkeypatch.setattr(
         type(embedder._reader.clips), "clip_of", lambda _, item: events.append("d") or decode(item)
     )
-    monkeypatch.setattr(embedder, "_forward", lambda turns: events.append("m") or run(turns))
+    monkeypatch.setattr(embedder._forward, "_run", lambda *given: events.append("m") or run(*given))
     assert least_cosine(whole, embedder.encode(items, role="document")) > 0.9999
     waiting = [events[:place].count("d") for place, event in enumerate(events) if event == "m"]
     assert waiting[0] < len(items) / 2
@@ -527,16 +527,16 @@ def test_a_text_model_decodes_nothing_ahead(llm, clip_file, monkeypatch):
 def test_threads_that_share_an_embedder_take_turns(llm, texts, monkeypatch):
     """A layer is read with the blocks behind it taken out: two at once left the model without them."""
     embedder, running, most = llm(layer=2, batch_size=1), [], []
-    plain, run = embedder.encode(texts, role="query"), embedder._forward
+    plain, run = embedder.encode(texts, role="query"), embedder._forward._run
 
-    def slowly(turns):
+    def slowly(turns, count):
         running.append(turns)
         most.append(len(running))
         time.sleep(0.01)
         running.remove(turns)
-        return run(turns)
+        return run(turns, count)
 
-    monkeypatch.setattr(embedder, "_forward", slowly)
+    monkeypatch.setattr(embedder._forward, "_run", slowly)
     with ThreadPoolExecutor(2) as threads:
         for vectors in threads.map(lambda _: embedder.encode(texts, role="query"), range(2)):
             np.testing.assert_array_equal(vectors, plain)
@@ -600,7 +600,7 @@ def test_an_encoder_without_a_decoder_embeds_texts(tmp_path, texts):
         MultimodalLLM(str(tmp_path))
     for options in ({}, {"layer": 1}):
         embedder = MultimodalLLM(str(tmp_path), prompt="plain", pooling="mean", max_tokens=400, **options)
-        assert embedder._needs_mask
+        assert embedder._forward.needs_mask
         assert embedder.card.modalities == ("text",)
         together = embedder.encode(texts, role="query")
         alone = np.concatenate([embedder.encode([item], role="query") for item in texts])

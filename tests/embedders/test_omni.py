@@ -514,6 +514,7 @@ def test_a_pixel_budget_is_kept(
     assert seen.visual_tokens == tokens
 
 
+@pytest.mark.slow
 def test_a_fit_on_texts_serves_sound(folder: Folder, files: dict[str, Path], tmp_path: Path) -> None:
     """The whole way, for the mixture of experts: trained on the tower alone, used on the thinker."""
     from vidvec_msg import load_embedder

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from tiny_models import FAMILIES
 
 from vidvec_msg.embedders.pooling import check_read_out, last_token, mean_token, reading_layer
 
@@ -43,20 +44,7 @@ def test_a_row_without_content_is_an_error(pool):
         pool(HIDDEN, torch.tensor([[1, 1, 0, 0], [0, 0, 0, 0]]))
 
 
-@pytest.mark.parametrize(
-    "family",
-    [
-        "videollama3",
-        "qwen2_vl",
-        "qwen2_5_vl",
-        "qwen3_vl",
-        "smolvlm",
-        "llava_onevision",
-        "internvl",
-        "gemma3",
-        "text",
-    ],
-)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_layers_on_a_real_model(llm, mixed, texts, family):
     """0 is the embedding output, n the raw output of block n, -1 the normed final state."""
     embedder = llm(family)

@@ -68,7 +68,7 @@ def content(folder):
 
 
 def test_files_arrive_byte_for_byte_in_one_commit(hub, embedder, capfd):
-    words = ["push", "--embedder", str(embedder), "--to", "ann/mine", "--endpoint", hub.address]
+    words = ["push", "--embedder", str(embedder), "--to", "ann/mine", "--endpoint", hub.url]
     assert main([*words, "--private"]) == 0
     arrived = hub.repositories["ann/mine"]["main"]
     del arrived[".gitattributes"]
@@ -79,15 +79,15 @@ def test_files_arrive_byte_for_byte_in_one_commit(hub, embedder, capfd):
     assert hub.steps.count("commit") == 1
     assert hub.private == {"ann/mine"}
     told = capfd.readouterr()
-    assert f"{embedder} → ann/mine at {hub.address}, private\n" in told.out
+    assert f"{embedder} → ann/mine at {hub.url}, private\n" in told.out
     assert "  adapter_model.safetensors" in told.out
-    assert f"{hub.address}/ann/mine/commit/{hub.commits['ann/mine', 'main'][-1]}" in told.out
+    assert f"{hub.url}/ann/mine/commit/{hub.commits['ann/mine', 'main'][-1]}" in told.out
     assert "pushed 5 files, " in told.err
 
 
 def test_the_token_is_in_the_header_and_nowhere_else(hub, embedder, capfd, caplog):
     caplog.set_level("DEBUG")
-    push(embedder, "ann/mine", endpoint=hub.address)
+    push(embedder, "ann/mine", endpoint=hub.url)
     for asked, step, headers in hub.asked:
         assert TOKEN not in asked
         given = {name.lower(): value for name, value in headers.items() if TOKEN in value}
@@ -98,7 +98,7 @@ def test_the_token_is_in_the_header_and_nowhere_else(hub, embedder, capfd, caplo
 
 
 def test_what_was_pushed_opens_with_the_same_vectors(hub, whole, tmp_path):
-    push(whole, "ann/whole", endpoint=hub.address)
+    push(whole, "ann/whole", endpoint=hub.url)
     for name, data in hub.repositories["ann/whole"]["main"].items():
         (tmp_path / "got").mkdir(exist_ok=True)
         (tmp_path / "got" / name).write_bytes(data)
@@ -110,7 +110,7 @@ def test_an_exported_folder_with_its_modules(hub, embedder, tmp_path):
     folder = export(str(embedder), tmp_path / "exported", to="transformers")
     (folder / "1_Pooling").mkdir()  # as a folder for sentence-transformers has it
     (folder / "1_Pooling" / "config.json").write_text("{}")
-    push(folder, "ann/st", endpoint=hub.address)
+    push(folder, "ann/st", endpoint=hub.url)
     arrived = hub.repositories["ann/st"]["main"]
     assert {"export.json", "README.md", "model.safetensors"} <= set(arrived)
     assert arrived["1_Pooling/config.json"] == b"{}"
@@ -118,15 +118,15 @@ def test_an_exported_folder_with_its_modules(hub, embedder, tmp_path):
 
 def test_a_branch(hub, embedder):
     hub.make("ann/mine")
-    push(embedder, "ann/mine", revision="trial", endpoint=hub.address)
-    push(embedder, "ann/mine", revision="trial", endpoint=hub.address)  # it is there now
+    push(embedder, "ann/mine", revision="trial", endpoint=hub.url)
+    push(embedder, "ann/mine", revision="trial", endpoint=hub.url)  # it is there now
     assert set(hub.repositories["ann/mine"]["main"]) == {".gitattributes"}
     assert "embedder.json" in hub.repositories["ann/mine"]["trial"]
 
 
 def test_a_dry_run_asks_nobody(hub, embedder, capsys, monkeypatch):
     monkeypatch.delenv("HF_TOKEN")
-    push(embedder, "ann/mine", endpoint=hub.address, dry_run=True)
+    push(embedder, "ann/mine", endpoint=hub.url, dry_run=True)
     assert hub.asked == []
     assert capsys.readouterr().out.endswith("dry run: nothing was uploaded\n")
 
@@ -137,7 +137,7 @@ def test_states_and_strangers_are_left_out(hub, copy, capsys):
     (copy / "checkpoints" / "deep").mkdir(parents=True)
     (copy / "checkpoints" / "deep" / "model.safetensors").write_bytes(b"mine")
     (copy / "LICENSE").write_text("as you like")
-    push(copy, "ann/mine", endpoint=hub.address)
+    push(copy, "ann/mine", endpoint=hub.url)
     arrived = hub.repositories["ann/mine"]["main"]
     assert b"mine" not in arrived.values()
     assert arrived["LICENSE"] == b"as you like"
@@ -149,12 +149,12 @@ def test_states_and_strangers_are_left_out(hub, copy, capsys):
 
 
 def test_a_base_model_on_this_machine_is_told(hub, embedder, whole, capsys, tiny):
-    push(embedder, "ann/mine", endpoint=hub.address, dry_run=True)
+    push(embedder, "ann/mine", endpoint=hub.url, dry_run=True)
     told = capsys.readouterr().out
     assert (
         f"names the base model as a folder of this machine, {tiny()}: whoever downloads the adapter" in told
     )
-    push(whole, "ann/mine", endpoint=hub.address, dry_run=True)
+    push(whole, "ann/mine", endpoint=hub.url, dry_run=True)
     assert "it is only told there" in capsys.readouterr().out
 
 
@@ -162,13 +162,13 @@ def test_a_base_model_on_this_machine_is_told(hub, embedder, whole, capsys, tiny
 
 
 def test_files_of_another_model_would_mix(hub, embedder, whole):
-    push(embedder, "ann/mine", endpoint=hub.address)
+    push(embedder, "ann/mine", endpoint=hub.url)
     hub.repositories["ann/mine"]["main"]["picture.png"] = b"theirs"
     with pytest.raises(
         RefusedRequest, match=r"holds 2 model files .*\(adapter_config\.json, adapter_model\.s"
     ):
-        push(whole, "ann/mine", endpoint=hub.address)
-    push(whole, "ann/mine", endpoint=hub.address, replace=True)
+        push(whole, "ann/mine", endpoint=hub.url)
+    push(whole, "ann/mine", endpoint=hub.url, replace=True)
     arrived = hub.repositories["ann/mine"]["main"]
     assert "adapter_config.json" not in arrived
     assert {"model.safetensors", "picture.png"} <= set(arrived)
@@ -177,7 +177,7 @@ def test_files_of_another_model_would_mix(hub, embedder, whole):
 def test_private_on_a_public_repository(hub, embedder):
     hub.make("ann/mine")
     with pytest.raises(RefusedRequest, match="exists and is public; --private would not hold"):
-        push(embedder, "ann/mine", private=True, revision="v2", endpoint=hub.address)
+        push(embedder, "ann/mine", private=True, revision="v2", endpoint=hub.url)
     assert "commit" not in hub.steps
     assert set(hub.repositories["ann/mine"]) == {"main"}  # no branch either
 
@@ -211,7 +211,7 @@ def test_what_the_hub_refuses(hub, embedder, step, status, kind, message, capfd)
     hub.refuses[step] = status
     hub.says = f"because of {TOKEN}"  # a careless server
     with pytest.raises(kind, match=message) as caught:
-        push(embedder, "ann/mine", endpoint=hub.address)
+        push(embedder, "ann/mine", endpoint=hub.url)
     assert TOKEN not in str(caught.value)
     if "The hub says" in str(caught.value):
         assert "because of ***" in str(caught.value)
@@ -222,7 +222,7 @@ def test_what_the_hub_refuses(hub, embedder, step, status, kind, message, capfd)
 
 def test_another_token_than_the_hubs(hub, embedder, monkeypatch, capsys):
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
-    words = ["push", "--embedder", str(embedder), "--to", "ann/mine", "--endpoint", hub.address]
+    words = ["push", "--embedder", str(embedder), "--to", "ann/mine", "--endpoint", hub.url]
     assert main(words) == 2
     told = capsys.readouterr()
     assert "does not accept the token (401)" in told.err
@@ -238,7 +238,7 @@ def test_somebody_else_commits_meanwhile(hub, embedder, monkeypatch):
 
     monkeypatch.setattr(hub.RequestHandlerClass, "_preupload", slow)
     with pytest.raises(JobFailed, match=r"changed by somebody else meanwhile \(412\).*A commit has happened"):
-        push(embedder, "ann/mine", endpoint=hub.address)
+        push(embedder, "ann/mine", endpoint=hub.url)
 
 
 def test_no_network(hub, embedder, capsys):
@@ -257,24 +257,24 @@ def test_no_hub_at_that_address(hub, embedder, monkeypatch):
 
     monkeypatch.setattr(hub.RequestHandlerClass, "_create", page)
     with pytest.raises(JobFailed, match="answered something that is no answer of a hub"):
-        push(embedder, "ann/mine", endpoint=hub.address)
+        push(embedder, "ann/mine", endpoint=hub.url)
 
 
 def test_no_token_and_offline(hub, embedder, monkeypatch):
     monkeypatch.delenv("HF_TOKEN")
     with pytest.raises(RefusedRequest, match=r"there is no token for the hub: set HF_TOKEN .*hf auth login"):
-        push(embedder, "ann/mine", endpoint=hub.address)
+        push(embedder, "ann/mine", endpoint=hub.url)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(RefusedRequest, match="HF_HUB_OFFLINE is set, which forbids the client the network"):
-        push(embedder, "ann/mine", endpoint=hub.address)
+        push(embedder, "ann/mine", endpoint=hub.url)
     assert hub.asked == []
 
 
 def test_a_model_card_that_is_not_understood(hub, copy):
     (copy / "README.md").write_text("---\n[: \n---\n")
     with pytest.raises(RefusedRequest, match=r"does not take this: Invalid metadata in README\.md"):
-        push(copy, "ann/mine", endpoint=hub.address)
+        push(copy, "ann/mine", endpoint=hub.url)
 
 
 # --- refused before anybody is asked ------------------------------------------------------------------------
@@ -366,7 +366,7 @@ def test_the_command_with_the_endpoint_of_the_environment(embedder, tmp_path):
             "ann/mine",
         ]
         own = {
-            "HF_ENDPOINT": hub.address,
+            "HF_ENDPOINT": hub.url,
             "HF_TOKEN": TOKEN,
             "HF_HUB_DISABLE_XET": "1",
             "HF_HUB_OFFLINE": "0",

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from tiny_models import FAMILIES
 
 from vidvec_msg.embedders.load import load_embedder
 from vidvec_msg.embedders.multimodal_llm import MultimodalLLM
@@ -22,20 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::vidvec_msg.embedders.check.Coll
 POOLINGS = ("last", "mean", "visual")
 
 
-@pytest.mark.parametrize(
-    "family",
-    [
-        "videollama3",
-        "qwen2_vl",
-        "qwen2_5_vl",
-        "qwen3_vl",
-        "smolvlm",
-        "llava_onevision",
-        "internvl",
-        "gemma3",
-        "text",
-    ],
-)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_one_pass_gives_what_each_layers_embedder_gives(llm, mixed, texts, family):
     base = llm(family)
     read_outs = every_read_out(base.backbone.tower, POOLINGS if family != "text" else POOLINGS[:2])
@@ -104,7 +92,7 @@ def test_visual_pooling_is_the_mean_for_texts_and_another_vector_for_clips(llm, 
 
 def test_normed_is_the_final_norm_of_that_layer(llm, texts):
     raw, normed = llm(layer=2), llm(layer=2, normed=True)
-    given = torch.from_numpy(next(raw._states_of_all([raw._reader.turns(texts[:1])])))
+    given = torch.from_numpy(next(raw._forward.states_of_all([raw._reader.turns(texts[:1])], raw._count)))
     expected = raw.backbone.tower.norm(given)[0].numpy()
     found = normed.encode(texts[:1], role="query")[0]
     np.testing.assert_allclose(found, expected / np.linalg.norm(expected), atol=1e-5)

@@ -11,7 +11,6 @@ from vidvec_msg.formats.collections import (
     Collection,
     load_side,
     missing_media,
-    read_items,
     write_collection,
 )
 
@@ -184,17 +183,6 @@ def test_one_side_needs_nothing_else(tmp_path: Path) -> None:
         load_side(tmp_path, "queries")
     with pytest.raises(RefusedRequest, match="side 'videos' does not exist"):
         load_side(tmp_path, "videos")  # type: ignore[arg-type]
-
-
-def test_items_of_any_file(tmp_path: Path) -> None:
-    path = tmp_path / "some.jsonl"
-    path.write_text(lines({"_id": "a", "image": "x.png"}, {"_id": "b"}), encoding="utf-8")
-    rows = read_items(path, tmp_path / "media")
-    assert next(rows).image == (tmp_path / "media/x.png").resolve()
-    with pytest.raises(RefusedRequest, match=r"some.jsonl:2: row 'b' has no content"):
-        next(rows)
-    with pytest.raises(RefusedRequest, match="the file is missing"):
-        next(read_items(tmp_path / "none.jsonl"))
 
 
 def test_missing_media_is_found_without_decoding(tmp_path: Path) -> None:

@@ -225,6 +225,7 @@ def test_an_object_without_a_spec_is_not_loaded_again() -> None:
     assert failed(findings) == []
 
 
+@pytest.mark.slow
 def test_tinyworld_and_minilm_pass(capsys: pytest.CaptureFixture[str]) -> None:
     for spec in ("tinyworld", f"st:{MINILM}"):
         assert cli.main(["doctor", "--embedder", spec, "--budget", "900", "--json"]) == 0

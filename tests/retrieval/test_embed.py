@@ -489,6 +489,7 @@ def start_job(out: Path, pause: float) -> subprocess.Popen[bytes]:
     return job
 
 
+@pytest.mark.slow
 def test_killed_at_several_moments_it_ends_in_the_bytes_of_an_undisturbed_run(tmp_path: Path) -> None:
     assert start_job(tmp_path / "whole", 0).wait() == 0
     for moment in (0.0, 0.1, 0.4, 0.8):  # seconds after the first save; the whole job sleeps for 3

@@ -140,6 +140,23 @@ def test_weights_come_from_other_queries(
     assert twice["forward"]["metrics"]["map"]["value"] == pytest.approx(part["validation"]["value"])
 
 
+def test_validation_among_far_fewer_candidates_is_warned_of(
+    runs: list[Path], dev: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    few = world(tmp_path / "few", word="elsewhere")
+    lines = (few / "corpus.jsonl").read_text().splitlines(keepends=True)
+    (few / "corpus.jsonl").write_text("".join(lines[place] for place in range(96) if place % 6 < 2))
+    made = [
+        evaluated(few, tmp_path / f"few{n}", noise, split="dev", name=f"noise {noise}")
+        for n, noise in enumerate((0.6, 0.8, 1.5))
+    ]
+    told = "forward weights are chosen among 32 candidates and used among 96"
+    fuse_runs(runs, tmp_path / "a", method="sum", validation=dev, pictures=False)
+    assert told not in caplog.text
+    fuse_runs(runs, tmp_path / "b", method="sum", validation=made, pictures=False)
+    assert told in caplog.text
+
+
 def test_queries_and_documents_that_a_run_lacks(place: Path, runs: list[Path], tmp_path: Path) -> None:
     root = world(tmp_path / "world")
     lines = (root / "corpus.jsonl").read_text().splitlines()
@@ -204,6 +221,25 @@ def test_refusals(
     assert "weights must be chosen on queries that the test does not have" in refusal(
         [*summed, first, second], capsys, out
     )
+    # lists of another part of the ranking
+    for name, options, reason in (
+        ("short", {"depth": 20}, "forward lists of 96 of 96 candidates, and of 20 of 96"),
+        ("pool", {"pool": "split"}, "pool is 'corpus' in the runs and 'split' in the validation"),
+        ("self", {"exclude_self": True}, "exclude_self is False in the runs and True in the validation"),
+        ("deep", {"depth": 2000}, ""),  # whole lists, like the test's
+    ):
+        made = [
+            evaluated(
+                place / "world", tmp_path / f"{name}{n}", noise, split="dev", name=f"noise {noise}", **options
+            )
+            for n, noise in enumerate((0.6, 0.8))
+        ]
+        if reason:
+            told = refusal([*summed, *map(str, made)], capsys, out)
+            assert "weights chosen on these validation runs would not fit" in told
+            assert reason in told
+        else:
+            fuse(runs[:2], tmp_path / "fits", method="sum", validation=made, pictures=False)
     # a copy of the test elsewhere is the test
     copy = world(tmp_path / "copy")
     copies = [evaluated(copy, tmp_path / f"c{n}", noise) for n, noise in enumerate((0.6, 0.8))]

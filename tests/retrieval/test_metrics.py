@@ -1,6 +1,7 @@
 """Metrics: tables worked out by hand, and random cases against pytrec_eval."""
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.retrieval import metrics as module
 from vidvec_msg.retrieval.evaluation.ranking import Gold, GoldRanks, rank_scores, tie_order
 from vidvec_msg.retrieval.metrics import (
     DEFAULT_METRICS,
@@ -192,3 +194,17 @@ def test_equal_to_pytrec_eval(data: st.DataObject) -> None:
     peer = pytrec_eval.RelevanceEvaluator(flat, ASKED).evaluate(run)
     for name, theirs in (("ndcg_binary", "ndcg"), ("ndcg_binary@3", "ndcg_cut_3")):
         assert ours[name] == pytest.approx([peer[query][theirs] for query in qrels], abs=1e-12), name
+
+
+@pytest.mark.parametrize(("variable", "told"), [("", True), ("RANK", False), ("LOCAL_RANK", False)])
+def test_one_process_of_a_job_says_that_metrics_are_prepared(
+    variable: str, told: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, "1")
+    monkeypatch.setattr(module, "_SLOW", 0.001)
+    with module._explained_if_slow("preparing"):
+        time.sleep(0.2)
+    assert ("preparing …" in capfd.readouterr().err) is told

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from vidvec_msg import cli
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.retrieval.index import VectorIndex
 from vidvec_msg.tinyworld.demo import METRICS, demo
@@ -70,15 +71,15 @@ class TestDemo:
         assert page.count('class="histogram"') == 6
         assert all(row in page for row in ("before", "after", "control", "chance"))
 
-    def test_the_artefacts_work_on_their_own(self, made: tuple[Path, str]) -> None:
+    def test_the_artefacts_work_on_their_own(
+        self, made: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
         out = made[0]
         assert len(VectorIndex.open(out / "index")) == 256
         assert (out / "fit" / "adapter" / "embedder" / "embedder.json").exists()
-        words = [sys.executable, "-m", "vidvec_msg.cli", "search", "--index", str(out / "index"), "--json"]
-        words += ["--text", "Patience outlasts every obstacle.", "--k", "5"]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        hits = [json.loads(line) for line in done.stdout.splitlines()]
+        words = ["search", "--index", str(out / "index"), "--json", "--k", "5"]
+        assert cli.main([*words, "--text", "Patience outlasts every obstacle."]) == 0
+        hits = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert len(hits) == 5
         assert sum("wall_breaks" in hit["id"] for hit in hits) >= 4
 

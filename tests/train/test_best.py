@@ -102,6 +102,7 @@ def test_the_embedder_is_that_of_the_best_step(run: tuple[Path, dict[int, Any]])
     assert (folder / "curves.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_a_run_that_is_cut_and_resumed_decides_alike(
     config: Path, run: tuple[Path, dict[int, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

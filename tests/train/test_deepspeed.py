@@ -33,6 +33,13 @@ LIGHTNINGS = {
     "class_path": "pytorch_lightning.strategies.DeepSpeedStrategy",
     "init_args": {"stage": 3, "offload_optimizer": True, "offload_parameters": True},
 }
+SHARDS: dict[str, Any] = {"zero-2": "deepspeed_stage_2", "zero-3": SHARDED, "fsdp2": "fsdp"}
+BEST = [
+    "--trainer.callbacks+=PairsValidation",
+    "--trainer.callbacks.every_n_steps=1",
+    "--trainer.callbacks+=KeepBest",
+    "--trainer.callbacks.monitor=val/pairs/forward/map",
+]
 FIRST, ALL = 3, 5  # steps, before a resumption and in all
 
 
@@ -69,8 +76,12 @@ def in_two_parts(config: Path, run: Path, strategy: Any, *more: str) -> list[lis
 def two_ranks(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
     jobs = [words(config, folder / "plain", "ddp", "--trainer.devices=2")]
-    for name, strategy in (("zero-2", "deepspeed_stage_2"), ("zero-3", SHARDED), ("fsdp2", "fsdp")):
+    for name, strategy in SHARDS.items():
         jobs += in_two_parts(config, folder / name, strategy, "--trainer.devices=2")
+    best = ["--trainer.devices=2", f"--trainer.max_steps={FIRST}", *BEST]
+    jobs += [words(config, folder / f"{name}-best", how, *best) for name, how in SHARDS.items()]
+    dora = ["--trainer.devices=2", f"--trainer.max_steps={FIRST}", "--model.lora.dora=true"]
+    jobs += [words(config, folder / f"{name}-dora", name, *dora) for name in ("ddp", "fsdp")]
     assert launch(folder / "told", jobs, ranks=2) == [None] * len(jobs)
     return folder
 
@@ -168,6 +179,33 @@ def test_checkpoints_hold_what_trains_alone(runs: dict[str, Path], ranks: str, n
     )
     # the weights, their masters and two moments, and a few kilobytes a file; the frozen weights are 576 kB
     assert sum(path.stat().st_size for path in files) < 5 * trained_bytes + 60_000 * len(files)
+
+
+@pytest.mark.parametrize("name", SHARDS)
+def test_the_best_step_is_kept_whole_and_makes_the_embedder(two_ranks: Path, name: str) -> None:
+    run, kept = two_ranks / f"{name}-best", two_ranks / f"{name}-best" / "checkpoints"
+    best = json.loads((kept / "best.json").read_text())
+    assert weights_in(kept / "best.ckpt") == weights_in(kept / "last.ckpt")
+    assert json.loads((run / "summary.json").read_text())["embedder_step"] == best["step"]
+    measured = column(run, "val/pairs/forward/map")[1:]
+    assert best["value"] == pytest.approx(max(measured))
+    assert best["step"] == 1 + measured.index(max(measured))
+    adapter = load_file(run / "embedder" / "adapter_model.safetensors")
+    assert all(weight.numel() and bool(weight.isfinite().all()) for weight in adapter.values())
+    assert all(bool(weight.any()) for key, weight in adapter.items() if "lora_B" in key)
+
+
+def test_dora_trains_in_shards_as_it_does_whole(two_ranks: Path) -> None:
+    losses, plain = (column(two_ranks / f"{name}-dora", "train/loss") for name in ("fsdp", "ddp"))
+    assert losses == pytest.approx(plain, rel=1e-3)
+    found, expected = (
+        load_file(two_ranks / f"{name}-dora" / "embedder" / "adapter_model.safetensors")
+        for name in ("fsdp", "ddp")
+    )
+    assert found.keys() == expected.keys()
+    assert any("magnitude" in key for key in expected)
+    for key, weight in expected.items():
+        assert_close(found[key], weight, rtol=0, atol=1e-3)
 
 
 def test_half_precision_begins_with_the_same_loss(one_rank: Path) -> None:

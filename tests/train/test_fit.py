@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from safetensors.torch import load_file
 
@@ -293,12 +294,24 @@ def test_all_problems_come_at_once_before_the_model_is_built(
     assert [path.name for path in tmp_path.iterdir()] == ["something"]
 
 
-def test_what_the_trainer_refuses_is_a_refusal(
-    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.skipif(torch.cuda.is_available(), reason="asks for a GPU where there is none")
+def test_what_the_trainer_refuses_comes_with_all_else_before_the_model_is_built(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["fit", "--config", str(config), "--trainer.default_root_dir", str(tmp_path / "run")]
-    assert cli([*words, "--trainer.max_steps=-5"]) == 2
-    assert "fit refused, trainer: `max_steps` must be" in capsys.readouterr().err
+    words += ["--trainer.max_steps=-5", "--trainer.accelerator=gpu", "--trainer.strategy=fsdp"]
+    words += ["--model.loss.learn_temperature=true", "--data.pairs=nothing.jsonl", "--data.batch_size=1"]
+    told = refused([*words, "--data.validation=nowhere.jsonl"], capsys, monkeypatch)
+    for part in (
+        "fit refused: 5 problems",  # the files in one of them
+        "trainer: `max_steps` must be a non-negative integer or -1",
+        "trainer: No supported gpu backend found! On a machine without one: --trainer.accelerator cpu",
+        "loss.temperature.logarithm would train outside the language model, and FSDP2 averages no gradients",
+        "batch_size is 1; at least 2 pairs",
+        "pairs nothing.jsonl: 1 problem",
+        "pairs nowhere.jsonl: 1 problem",
+    ):
+        assert part in told
     assert not (tmp_path / "run").exists()
 
 
@@ -311,8 +324,8 @@ def test_what_the_trainer_refuses_is_a_refusal(
         (["--model.loss.temperature=warm"], "temperature"),
         (["--model.loss.temprature=1"], "unknown option 'temprature' (did you mean 'temperature'?)"),
         (["--model.loss=DualSoftmax", "--model.loss.prior_temperature=0"], "prior_temperature is 0.0"),
-        (["--model.loss=InfoNSE"], "no loss 'InfoNSE' (did you mean 'InfoNCE'?); losses: DualSoftmax,"),
-        (["--model.loss=torch.nn.Linear"], "'torch.nn.Linear' is no PairLoss; losses: DualSoftmax,"),
+        (["--model.loss=InfoNSE"], "no PairLoss 'InfoNSE' (did you mean 'InfoNCE'?); accepted: DualSoftmax,"),
+        (["--model.loss=torch.nn.Linear"], "'torch.nn.Linear' is no PairLoss; accepted: DualSoftmax,"),
         (
             ["--model.loss=Matryoshka"],
             "Matryoshka needs dims; its options and their defaults: dims, loss (None)",

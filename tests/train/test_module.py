@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -329,9 +331,13 @@ def test_texts_that_lose_their_end_are_counted_and_told_once(
     trainer(tmp_path, max_steps=2).fit(made, datamodule=PairsData(str(pairs_file), batch_size=4))
     assert made.trainer.callback_metrics["train/cut_texts"] == 8
     told = [record.message for record in caplog.records if "lose their end" in record.message]
+    pairs = [json.loads(line) for line in pairs_file.read_text().splitlines()]
+    tokens = replace(made.tokenise, max_tokens=1000)
+    longest = max(len(tokens(pair[role]).ids) for pair in pairs for role in ("anchor", "positive"))
     assert told == [
-        "batch 0: 8 of 8 distinct texts are longer than max_tokens=30 and lose their end; the prompt stays "
-        "whole. train/cut_texts counts them; raise model.max_tokens."
+        "batch 0: 8 of 8 distinct texts are longer than model.max_tokens 30 and lose their end; the prompt "
+        "stays whole, and train/cut_texts counts them. The longest text of all needs --model.max_tokens "
+        f"{longest}"
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,11 @@ def test_it_counts_lengths_cuts_padding_and_cells(config: Path, capsys: pytest.C
     assert "4 pairs train, 0 validate: 1 steps an epoch of 4 pairs, 4 pairs seen" in told
     cells = [cell.strip() for cell in told.partition("│ anchor │")[2].split("│")]
     assert (cells[0], cells[4]) == ("4", "1")  # texts, and how many are cut
+    needed = re.search(r"the longest text of all training pairs needs --model.max_tokens (\d+)", told)
+    assert needed is not None
+    for tokens, cut in ((int(needed[1]), "0"), (int(needed[1]) - 1, "1")):
+        words = ("--config", str(config), "--show", "0", "--model.max_tokens", str(tokens))
+        assert shown(capsys, *words).partition("│ anchor │")[2].split("│")[4].strip() == cut
     assert "7 distinct texts in 2 passages" in told  # two messages and one negative are shared
     # of an anchor: two positives of the other message, and the text "No." twice
     assert "4.0 negatives per anchor; 4 cells share a text or a group (further positives), 4 of 4" in told

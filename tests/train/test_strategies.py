@@ -115,8 +115,13 @@ ZERO_3 = class_of("vidvec_msg.train.strategies.DeepSpeed", stage=3)
             "together then, and all need as many of them; a rank with a single pair has two texts: give at "
             "most 2",
         ),
-        ({"strategy": "deepspeed_stage_4"}, {}, "trainer.strategy is 'deepspeed_stage_4'; accepted of its"),
-        ({"strategy": "fsdp_cpu_offload"}, {}, "accepted of its kind: fsdp, deepspeed, deepspeed_stage_1"),
+        (
+            {"strategy": "deepspeed_stage_4"},
+            {},
+            "trainer.strategy is 'deepspeed_stage_4' (did you mean 'deepspeed_stage_3'?); accepted: auto,",
+        ),
+        ({"strategy": "fsdp_cpu_offload"}, {}, "true, fsdp, deepspeed, deepspeed_stage_1, deepspeed_stage_2"),
+        ({"strategy": "dpp"}, {}, "trainer.strategy is 'dpp' (did you mean 'ddp'?); accepted: auto, ddp, "),
         (
             {"strategy": class_of("pytorch_lightning.strategies.FSDPStrategy")},
             {},
@@ -127,7 +132,8 @@ ZERO_3 = class_of("vidvec_msg.train.strategies.DeepSpeed", stage=3)
 )
 def test_what_cannot_go_together(options: dict[str, Any], data: dict[str, Any], told: str) -> None:
     given = Namespace(**{"passage_tokens": 0, "passages": 2, **data})
-    (problem,) = strategy_problems(trainer(**options), given, None)
+    ranks = ranks_asked_for(trainer(**options))
+    (problem,) = strategy_problems(trainer(**options), given, None, ranks=ranks)
     assert told in problem
 
 
@@ -142,14 +148,15 @@ def test_what_cannot_go_together(options: dict[str, Any], data: dict[str, Any], 
 )
 def test_whole_weights_bear_any_number_of_passages(options: dict[str, Any]) -> None:
     given = Namespace(passage_tokens=100, passages=5)
-    assert list(strategy_problems(trainer(**options), given, None)) == []
+    ranks = ranks_asked_for(trainer(**options))
+    assert list(strategy_problems(trainer(**options), given, None, ranks=ranks)) == []
 
 
 def test_deepspeeds_checkpoints_are_not_measured_alone() -> None:
     data = Namespace(passage_tokens=0, passages=2)
-    (problem,) = strategy_problems(trainer(strategy="deepspeed_stage_1"), data, None, trains=False)
+    (problem,) = strategy_problems(trainer(strategy="deepspeed_stage_1"), data, None, ranks=1, trains=False)
     assert "open for training alone. Measure the embedder that the fit made (vidvec-msg evaluate" in problem
-    assert not list(strategy_problems(trainer(strategy="ddp"), data, None, trains=False))
+    assert not list(strategy_problems(trainer(strategy="ddp"), data, None, ranks=1, trains=False))
 
 
 def test_a_checkpoint_of_another_form_is_refused(tmp_path: Path) -> None:
@@ -157,15 +164,15 @@ def test_a_checkpoint_of_another_form_is_refused(tmp_path: Path) -> None:
     file.touch()
     folder.mkdir()
     data = Namespace(passage_tokens=0, passages=2)
-    (problem,) = strategy_problems(trainer(strategy="deepspeed_stage_2"), data, str(file))
+    (problem,) = strategy_problems(trainer(strategy="deepspeed_stage_2"), data, str(file), ranks=1)
     assert problem == (
         f"--ckpt_path {file} is a file, as DeepSpeed does not write them, and trainer.strategy "
         "deepspeed_stage_2 is of DeepSpeed: continue it with the strategy that it was written with"
     )
-    (problem,) = strategy_problems(trainer(strategy="ddp"), data, str(folder))
+    (problem,) = strategy_problems(trainer(strategy="ddp"), data, str(folder), ranks=1)
     assert "is a folder, as DeepSpeed writes them, and trainer.strategy ddp is of another" in problem
-    assert not list(strategy_problems(trainer(strategy=ZERO_3), data, str(folder)))
-    assert not list(strategy_problems(trainer(strategy="fsdp"), data, str(file)))
+    assert not list(strategy_problems(trainer(strategy=ZERO_3), data, str(folder), ranks=1))
+    assert not list(strategy_problems(trainer(strategy="fsdp"), data, str(file), ranks=1))
 
 
 def test_deepspeed_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +182,7 @@ def test_deepspeed_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda name: (_ for _ in ()).throw(ModuleNotFoundError(name, name=name)),
     )
     data = Namespace(passage_tokens=0, passages=2)
-    (problem,) = strategy_problems(trainer(strategy="deepspeed_stage_2"), data, None)
+    (problem,) = strategy_problems(trainer(strategy="deepspeed_stage_2"), data, None, ranks=1)
     assert problem == (
         "deepspeed is needed to train with trainer.strategy deepspeed_stage_2 and is not installed: "
         "pip install 'vidvec-msg[deepspeed]'"

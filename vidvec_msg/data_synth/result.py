@@ -19,7 +19,7 @@ from vidvec_msg.data_synth.filters.meaning import near_vectors
 from vidvec_msg.data_synth.filters.words import words_of
 from vidvec_msg.formats.pairs import Pair
 from vidvec_msg.formats.pairs_file import write_pairs
-from vidvec_msg.runs import replacing, write_json
+from vidvec_msg.runs import replacing, write_json, write_text
 
 PAIRS, REJECTS, SUMMARY, CARD, PICTURE = (
     "pairs.jsonl", "rejects.jsonl", "summary.json", "card.md", "funnel.png",
@@ -86,8 +86,7 @@ def write_result(
         },
         "diversity": diversity(rows, vectors, seed=seed),
     }
-    with replacing(out / CARD) as temporary:
-        temporary.write_text(card.page(summary, rows, way), encoding="utf-8")
+    write_text(out / CARD, card.page(summary, rows, way))
     write_json(out / SUMMARY, summary)
     return summary
 

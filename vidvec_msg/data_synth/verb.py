@@ -197,7 +197,7 @@ def synth(
     }
     codes = Counter(str(row["code"]) for row in failed)
     refined.write(out, about, refining, asked=count - unasked, failed=codes, rejects=failed)
-    _tell(out, outcome)
+    _tell(outcome)
     _judge_failures(len(failed), count - unasked, max_failures, out)
     return out
 
@@ -319,7 +319,7 @@ def _spent(out: Path, *, priced: bool) -> dict[str, Any]:
     return {**asdict(total), "dollars": round(total.dollars, 6), "priced": priced}
 
 
-def _tell(out: Path, outcome: Outcome) -> None:
+def _tell(outcome: Outcome) -> None:
     rate = f", {outcome.asked / outcome.seconds:.1f} a second" if outcome.seconds and outcome.asked else ""
     log.info(
         f"asked {outcome.asked:,} requests{rate}; retries: {outcome.mishaps}, "

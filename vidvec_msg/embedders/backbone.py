@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from vidvec_msg.embedders.models import remote_code_refusal
+from vidvec_msg.embedders.models import refuse_missing_weights, remote_code_refusal
 from vidvec_msg.embedders.omni import thinker_config
 from vidvec_msg.embedders.pooling import blocks_name
 from vidvec_msg.errors import RefusedRequest
@@ -89,11 +89,7 @@ def load_backbone(
         if refusal := remote_code_refusal(model, error, revision=revision, trusted=trust_remote_code):
             raise refusal from error
         raise RefusedRequest(f"cannot load the model {model!r}: {error}") from error
-    if missing := sorted(report["missing_keys"]):
-        raise RefusedRequest(
-            f"model {model!r}: {len(missing)} parameters are missing from the checkpoint and would stay "
-            f"random, for example {missing[0]}"
-        )
+    refuse_missing_weights(report, model)
     full.eval().requires_grad_(False).to(device)
     base = full.base_model if sees else full
     tower = _tower(base)
@@ -112,6 +108,15 @@ def _tower(base: Any) -> Any | None:
         getattr(base, "encoder", None),
     ]
     return next((tower for tower in found if hasattr(tower, blocks_name(tower))), None)
+
+
+def check_options(dtype: str, **counts: int) -> None:
+    """Raises ValueError for a dtype that there is not, or a count below 1."""
+    if dtype != "auto" and dtype not in DTYPES:
+        raise ValueError(f"dtype must be auto, {', '.join(DTYPES)}, got {dtype!r}")
+    for name, value in counts.items():
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
 
 
 def choose_device(device: str) -> torch.device:

@@ -7,9 +7,7 @@ same token ids on either path.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
-
-from jinja2 import TemplateError
+from typing import Any, Literal, get_args
 
 from vidvec_msg.embedders.hearing import Heard
 from vidvec_msg.embedders.models import remote_code_refusal
@@ -22,13 +20,9 @@ from vidvec_msg.embedders.processor_call import (
     video_metadata,
 )
 from vidvec_msg.embedders.prompts import AUDIO_SLOT, PROMPTS, TEXT_SLOT, VISUAL_SLOT, PromptTemplate
+from vidvec_msg.embedders.rendering import Rendering
 from vidvec_msg.embedders.turns import Turn
-from vidvec_msg.embedders.visuals import (
-    frames_as_images,
-    settle_sizes,
-    takes_images,
-    takes_videos,
-)
+from vidvec_msg.embedders.visuals import settle_sizes
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Modality, Pixels
 from vidvec_msg.media.video import Frames
@@ -38,6 +32,12 @@ __all__ = ["Chat", "Placement", "Side", "Turn", "video_metadata"]
 Placement = Literal["before", "after", "none"]
 
 QUESTION_SLOT = "{query}"
+
+
+def check_placement(transcript: str) -> None:
+    """Raises ValueError for a place of a transcript that there is not."""
+    if transcript not in get_args(Placement):
+        raise ValueError(f"transcript must be before, after or none, got {transcript!r}")
 
 
 class Chat:
@@ -60,9 +60,7 @@ class Chat:
         tokenizer.padding_side = padding
         if tokenizer.pad_token is None:  # GPT-style; the mask hides padding, its id is of no matter
             tokenizer.pad_token = tokenizer.eos_token
-        self.template_options: dict[str, Any] = {}  # variables of the chat template, such as enable_thinking
-        self._moved: dict[str, bool] = {}  # media that the chat template moves before all words
-        self._control = _control_tokens(tokenizer, processor)
+        self.rendering = Rendering(tokenizer, processor)
 
     @classmethod
     def open(
@@ -118,8 +116,7 @@ class Chat:
     @property
     def template(self) -> str | None:
         """The chat template, or None if the model has none."""
-        own = getattr(self.processor, "chat_template", None)
-        return own or getattr(self.tokenizer, "chat_template", None)
+        return self.rendering.template
 
     # --- wording --------------------------------------------------------------------------------------------
 
@@ -140,9 +137,9 @@ class Chat:
         before, after = template.text.split(TEXT_SLOT)
 
         def render(content: str) -> str:
-            return self._render([{"type": "text", "text": f"{before}{content}{after}"}], template)
+            return self.rendering.chat([{"type": "text", "text": f"{before}{content}{after}"}], template)
 
-        prompt, ids, cut = self._fit(render, self._as_words(text), max_tokens)
+        prompt, ids, cut = self._fit(render, self.rendering.as_words(text), max_tokens)
         return Turn(prompt, len(ids), cut=cut, ids=tuple(ids))
 
     def text_ids(self, template: PromptTemplate, text: str, *, max_tokens: int) -> list[int]:
@@ -174,7 +171,7 @@ class Chat:
             ValueError: the model takes no frames, its chat template words another number of them, or the
                 prompt alone is longer than ``max_tokens``.
         """
-        slots = self._slots(visual)
+        slots = self.rendering.slots(visual)
         wording = (template.video if isinstance(visual, Frames) else template.image).split(VISUAL_SLOT)
         said = (transcript or "").strip() if placement != "none" else ""
         prompt, tokens, cut = self._around(slots, template, wording, said, placement, max_tokens)
@@ -230,18 +227,20 @@ class Chat:
         Raises:
             ValueError: the model does not take such a clip, or the words are longer than ``max_tokens``.
         """
-        said = self._as_words(transcript.strip())
-        before, after = (part.replace(QUESTION_SLOT, self._as_words(words)) for part in wording)
+        said = self.rendering.as_words(transcript.strip())
+        before, after = (part.replace(QUESTION_SLOT, self.rendering.as_words(words)) for part in wording)
         before = f"{said}\n{before}" if said else before
         slots: list[dict[str, str]] = []
         if isinstance(clip, str):
-            parts = [{"type": "text", "text": f"{before}{self._as_words(clip)}{after}"}]
+            parts = [{"type": "text", "text": f"{before}{self.rendering.as_words(clip)}{after}"}]
         else:
             if clip is None and (heard is None or not hears(self.processor)):
                 raise ValueError("this model takes no sound")
-            slots = [{"type": "audio"}] if clip is None else self._slots(clip)
+            slots = [{"type": "audio"}] if clip is None else self.rendering.slots(clip)
             parts = [{"type": "text", "text": before}, *slots, {"type": "text", "text": after}]
-        prompt = self._render([part for part in parts if part.get("text") != ""], PROMPTS["plain"]) + ending
+        prompt = (
+            self.rendering.chat([part for part in parts if part.get("text") != ""], PROMPTS["plain"]) + ending
+        )
         ids = self._ids(prompt)
         if len(ids) > max_tokens:
             raise ValueError(
@@ -249,18 +248,9 @@ class Chat:
                 "question is never cut"
             )
         if slots:
-            self._check_slots(prompt, slots)
+            self.rendering.check_slots(prompt, slots)
         visual = {} if clip is None or isinstance(clip, str) else _filled(clip)
         return Turn(prompt, len(ids), **visual, heard=heard, ids=tuple(ids))
-
-    def _slots(self, visual: Frames | Pixels) -> list[dict[str, str]]:
-        """The parts of a conversation that stand for a clip or an image."""
-        kind = "video" if isinstance(visual, Frames) else "image"
-        if not (takes_images(self.processor) or (kind == "video" and takes_videos(self.processor))):
-            raise ValueError(self._blindness(kind))
-        if isinstance(visual, Frames) and frames_as_images(self.processor):
-            return [{"type": "image"}] * len(visual.pixels)
-        return [{"type": kind}]
 
     def _around(
         self,
@@ -282,106 +272,11 @@ class Chat:
             opening = f"{said}\n{before}" if said and placement == "before" else before
             closing = f"\n{said}{after}" if said and placement == "after" else after
             parts = [{"type": "text", "text": opening}, *slots, {"type": "text", "text": closing}]
-            return self._render([part for part in parts if part.get("text") != ""], template)
+            return self.rendering.chat([part for part in parts if part.get("text") != ""], template)
 
-        prompt, ids, cut = self._fit(render, self._as_words(said), max_tokens)
-        self._check_slots(prompt, slots)
+        prompt, ids, cut = self._fit(render, self.rendering.as_words(said), max_tokens)
+        self.rendering.check_slots(prompt, slots)
         return prompt, len(ids), cut
-
-    def _render(self, parts: list[dict[str, str]], template: PromptTemplate) -> str:
-        """The chat as a string, generation prompt included; the bare words without a chat template."""
-        if self.template is None or not template.chat:
-            words = self._words(parts)
-            return f"{template.instruction}\n{words}" if template.instruction else words
-        medium = next((part["type"] for part in parts if part["type"] != "text"), None)
-        if medium and parts[0]["type"] == "text" and self._puts_first(medium):
-            # as a word among words, a placeholder stays where it is
-            parts = [{"type": "text", "text": self._words(parts)}]
-        return self._chat_of(parts, template.instruction)
-
-    def _puts_first(self, medium: str) -> bool:
-        """Whether the chat template moves a medium before all words, as LLaVA-OneVision's does."""
-        if medium not in self._moved:
-            token, word = self._token(medium), "sentinel"
-            chat = self._chat_of([{"type": "text", "text": word}, {"type": medium}], "")
-            self._moved[medium] = token is not None and 0 <= chat.find(token) < chat.find(word)
-        return self._moved[medium]
-
-    def _chat_of(self, parts: list[dict[str, str]], instruction: str) -> str:
-        as_string = self.processor is None  # plain language models' templates expect strings
-
-        def content(of: list[dict[str, str]]) -> Any:
-            return "".join(part["text"] for part in of) if as_string else of
-
-        conversation = [{"role": "user", "content": content(parts)}]
-        if instruction:
-            conversation.insert(
-                0, {"role": "system", "content": content([{"type": "text", "text": instruction}])}
-            )
-        renderer: Any = self.processor if getattr(self.processor, "chat_template", None) else self.tokenizer
-        try:
-            rendered: str = renderer.apply_chat_template(
-                conversation, tokenize=False, add_generation_prompt=True, **self.template_options
-            )
-        except TemplateError as error:
-            raise ValueError(
-                f"the chat template of {type(renderer).__name__} refuses this chat: {error}. If it takes no "
-                "system turn, write the instruction into the prompt's text, video and image"
-            ) from error
-        return rendered
-
-    def _words(self, parts: list[dict[str, str]]) -> str:
-        """The parts' words in order, a placeholder for each medium."""
-        return "".join(
-            part["text"] if part["type"] == "text" else self._placeholder(part["type"]) for part in parts
-        )
-
-    def _token(self, kind: str) -> str | None:
-        """The token that the processor replaces by an image's or clip's tokens."""
-        token: str | None = getattr(self.processor, f"{kind}_token", None)
-        return token
-
-    def _placeholder(self, kind: str) -> str:
-        """What stands for a medium among words, where no template writes it."""
-        token = self._token(kind)
-        if token is None:
-            raise ValueError(
-                f"{type(self.processor).__name__} names no token for a {kind} (`{kind}_token`), and no chat "
-                "template writes one into these words"
-            )
-        sense = "audio" if kind == "audio" else "vision"
-        edges = ("bos", "eos") if hears(self.processor) else ("start", "end")
-        opens, closes = (getattr(self.processor, f"{sense}_{edge}_token", "") for edge in edges)
-        return f"{opens}{token}{closes}"
-
-    def _check_slots(self, prompt: str, slots: list[dict[str, str]]) -> None:
-        """Refuses a chat that does not hold a placeholder for each image or clip that will be given."""
-        kind = slots[0]["type"]
-        token = self._token(kind)
-        if token is None or (found := prompt.count(token)) == len(slots):
-            return
-        given = f"{len(slots)} {kind}{'s' if len(slots) > 1 else ''}"
-        raise ValueError(
-            f"the chat template of {type(self.processor).__name__} words {given} as {found} placeholders "
-            f"{token}; this model cannot be shown {'several images' if len(slots) > 1 else f'a {kind}'} in "
-            "one turn"
-        )
-
-    def _blindness(self, kind: str) -> str:
-        if self.processor is None:
-            return "this model reads text only"
-        return (
-            f"this model reads no {kind}: its {type(self.processor).__name__} has neither a video processor "
-            "nor an image processor"
-        )
-
-    def _as_words(self, text: str) -> str:
-        """Breaks up control tokens inside content: `<|im_end|>` in a transcript must not end the turn, and a
-        placeholder must not ask for frames."""
-        for token in self._control:
-            if token in text:
-                text = text.replace(token, f"{token[0]} {token[1:]}")
-        return text
 
     # --- length ---------------------------------------------------------------------------------------------
 
@@ -457,11 +352,3 @@ class Chat:
 
 def _filled(visual: Frames | Pixels) -> dict[str, Any]:
     return {"frames": visual} if isinstance(visual, Frames) else {"image": visual}
-
-
-def _control_tokens(tokenizer: Any, processor: Any | None) -> list[str]:
-    """Tokens with a meaning for the model's machinery, longest first."""
-    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
-    found = {str(token) for token in added if token.special} | set(tokenizer.all_special_tokens)
-    found |= {getattr(processor, name, None) or "" for name in ("image_token", "video_token", "audio_token")}
-    return sorted((token for token in found if len(token) > 1), key=len, reverse=True)

@@ -59,17 +59,18 @@ def check_vectors(vectors: object, items: Sequence[Item], card: EmbedderCard) ->
     return vectors
 
 
-def unit_vectors(states: np.ndarray, items: Sequence[Item], *, advice: str = "") -> Vectors:
+def unit_vectors(states: np.ndarray, items: Sequence[Item], *, dtype: str = "float32") -> Vectors:
     """Float32 rows of norm 1 from raw states.
 
     Args:
         states: (items, dim), any float dtype.
         items: for the names.
-        advice: what to do about a state that is not finite, appended to the reason.
+        dtype: in which they were computed; named where a state is not finite.
 
     Raises:
         ItemError: rows that are not finite, or zero; never a NaN or a zero vector.
     """
+    advice = "" if dtype == "float32" else f" in {dtype}; try dtype=float32"
     states = np.asarray(states, dtype=np.float32)
     norms = np.linalg.norm(states.astype(np.float64), axis=1)  # (items,)
     failures = []

@@ -25,6 +25,12 @@ EXPORT_FILE = "export.json"  # says what an exported model folder was made for; 
 Vectors = npt.NDArray[np.float32]
 
 
+def check_role(role: str) -> None:
+    """Raises ValueError for a role that there is not."""
+    if role not in ROLES:
+        raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
+
+
 @dataclass(frozen=True, slots=True)
 class EmbedderCard:
     """Everything that decides an embedder's vectors, and where it comes from.

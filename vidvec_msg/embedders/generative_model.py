@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vidvec_msg.embedders.adapter import put_adapter_on
 from vidvec_msg.embedders.backbone import (
-    DTYPES,
+    check_options,
     choose_device,
     choose_dtype,
     load_backbone,
@@ -21,8 +21,9 @@ from vidvec_msg.embedders.backbone import (
 )
 from vidvec_msg.embedders.chat import Chat, Turn
 from vidvec_msg.embedders.hearing import Listener
-from vidvec_msg.embedders.models import combined_digest, local_folder, resolve_model, weights_digest
-from vidvec_msg.embedders.omni import hears, longest_sound, sound_rate, thinker_config
+from vidvec_msg.embedders.models import digest_of_loaded, refuse_missing_weights, resolve_model, short_name
+from vidvec_msg.embedders.omni import thinker_config
+from vidvec_msg.embedders.processor_call import on_device
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Modality
 from vidvec_msg.media.limits import DecodePool
@@ -63,8 +64,7 @@ class GenerativeModel:
         dtype: str = "auto",
         trust_remote_code: bool = False,
     ) -> None:
-        if dtype != "auto" and dtype not in DTYPES:
-            raise ValueError(f"dtype must be auto, {', '.join(DTYPES)}, got {dtype!r}")
+        check_options(dtype)
         source = resolve_model(model)
         self.device = choose_device(device)
         self.chat = Chat.open(
@@ -78,10 +78,8 @@ class GenerativeModel:
             revision=revision,
             trust_remote_code=trust_remote_code,
         )
-        self.name = (
-            Path(model).name if adapter is None else f"{Path(model).name}+{Path(adapter).resolve().name}"
-        )
-        self.digest = _digest(source, revision, adapter)
+        self.name = short_name(model, adapter)
+        self.digest = digest_of_loaded(source, revision=revision, adapter=adapter)
         self.keeps_logits = "logits_to_keep" in inspect.signature(self.full.forward).parameters
 
     @property
@@ -100,25 +98,11 @@ class GenerativeModel:
         Raises:
             RefusedRequest: ``sound`` is true, and the model takes none.
         """
-        processor = self.chat.processor
-        if hears(processor):
-            return Listener(pool, sound_rate(processor), longest_sound(processor), to_clips=sound)
-        if sound:
-            raise RefusedRequest(
-                "sound is true, and this model takes no sound; Qwen2.5-Omni and Qwen3-Omni do"
-            )
-        return None
+        return Listener.of_model(self.chat.processor, pool, to_clips=sound, instead="transcript=true")
 
     def inputs(self, turns: Sequence[Turn]) -> dict[str, Any]:
         """What the model is called with, on its device; shorter rows are filled on the right."""
-        return {key: self.placed(key, value) for key, value in self.chat.batch(turns).items()}
-
-    def placed(self, key: str, value: Any) -> Any:
-        """An input on the device; pixels in the model's dtype, and nothing else."""
-        if not isinstance(value, Tensor):
-            return value
-        pixels = key.startswith("pixel_values") and value.is_floating_point()
-        return value.to(self.device, self.full.dtype if pixels else None)
+        return on_device(self.chat.batch(turns), self.device, self.full.dtype)
 
     def last_logits(self, inputs: dict[str, Any], lengths: Sequence[int]) -> Tensor:
         """Logits behind the last token of each row, float32 (batch, vocabulary).
@@ -162,7 +146,7 @@ class GenerativeModel:
         if not template:
             return "\nAnswer:"  # a model without turns goes on with the text
         if _SWITCH in template:
-            self.chat.template_options[_SWITCH] = False
+            self.chat.rendering.options[_SWITCH] = False
         prompt = self.chat.question_turn(("", "{query}"), "", "?").prompt
         for opens, closes in _THOUGHTS:
             if prompt.rfind(opens) <= prompt.rfind(closes):
@@ -205,11 +189,7 @@ def _load(
             raise RefusedRequest(
                 f"cannot load {source!r} as a language model that answers: {error}"
             ) from error
-        if missing := sorted(report["missing_keys"]):
-            raise RefusedRequest(
-                f"model {source!r}: {len(missing)} parameters are missing from the checkpoint and would stay "
-                f"random, for example {missing[0]}; it may be an encoder, which cannot answer"
-            )
+        refuse_missing_weights(report, source, "; it may be an encoder, which cannot answer")
         full.eval().requires_grad_(False).to(device)
         tower, modalities = full.get_decoder(), ("text",)
     if adapter is not None:
@@ -218,10 +198,3 @@ def _load(
     if full.get_output_embeddings() is None:
         raise RefusedRequest(f"model {source!r} has no vocabulary head, so it cannot answer")
     return full, modalities
-
-
-def _digest(source: str, revision: str | None, adapter: str | None) -> str:
-    folder = local_folder(source, revision=revision)
-    if folder is None:
-        raise RefusedRequest(f"model {source!r} was loaded, but its files cannot be found for their digest")
-    return combined_digest(weights_digest(folder), weights_digest(Path(adapter)) if adapter else "")

@@ -10,8 +10,10 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Literal
+from typing import Any, Literal
 
+from vidvec_msg.embedders.omni import hears, longest_sound, sound_rate
+from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.media.limits import DecodePool
 from vidvec_msg.media.sound import NoSound, Sound, SoundError
@@ -51,6 +53,30 @@ class Listener:
     rate: int
     longest: float
     to_clips: bool
+
+    @classmethod
+    def of_model(
+        cls, processor: Any | None, pool: DecodePool, *, to_clips: bool, instead: str = "transcript=before"
+    ) -> Listener | None:
+        """Who reads sound for a model; None for one that does not hear.
+
+        Args:
+            processor: of the model.
+            pool: decodes.
+            to_clips: whether clips are given with their sound.
+            instead: option that gives a clip's transcript to the model, for the message.
+
+        Raises:
+            RefusedRequest: they shall be, and the model takes no sound.
+        """
+        if hears(processor):
+            return cls(pool, sound_rate(processor), longest_sound(processor), to_clips)
+        if to_clips:
+            raise RefusedRequest(
+                f"sound is true, and this model ({type(processor).__name__}) takes no sound; Qwen2.5-Omni "
+                f"and Qwen3-Omni do. Leave it out, or let transcripts stand for what is said ({instead})"
+            )
+        return None
 
     def each(self, items: Sequence[Item]) -> Iterator[Callable[[], Heard | None]]:
         """For every item, in order, a call that gives what :meth:`of` gives, or raises what it raises.

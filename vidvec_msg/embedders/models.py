@@ -6,8 +6,10 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.runs import digest_of, file_digest, read_json
@@ -115,6 +117,21 @@ def remote_code_refusal(
     )
 
 
+def refuse_missing_weights(report: Mapping[str, Any], model: str, hint: str = "") -> None:
+    """Refuses a model of which parts would stay random.
+
+    Args:
+        report: what ``from_pretrained(output_loading_info=True)`` says.
+        model: for the message.
+        hint: what it may be instead, for the message.
+    """
+    if missing := sorted(report["missing_keys"]):
+        raise RefusedRequest(
+            f"model {model!r}: {len(missing)} parameters are missing from the checkpoint and would stay "
+            f"random, for example {missing[0]}{hint}"
+        )
+
+
 def _is_foreign(model: str, revision: str | None) -> bool:
     """Whether a model is of a type that its own files define and transformers does not know. Looking for a
     processor, transformers gives up on such a model without saying why."""
@@ -157,6 +174,24 @@ def weights_digest(folder: Path) -> str:
         kept = {key: value for key, value in config.items() if key not in _OF_PLACE}
         digest.update(f"{_ADAPTER}\0{digest_of(kept)}\0".encode())
     return digest.hexdigest()
+
+
+def digest_of_loaded(source: str, *, revision: str | None = None, adapter: str | Path | None = None) -> str:
+    """:func:`weights_digest` of a model that was loaded, and of the adapter that was put onto it.
+
+    Raises:
+        RefusedRequest: its files are nowhere; without a digest, caches would take it for any other model.
+    """
+    folder = local_folder(source, revision=revision)
+    if folder is None:
+        raise RefusedRequest(f"model {source!r} was loaded, but its files cannot be found for their digest")
+    return combined_digest(weights_digest(folder), weights_digest(Path(adapter)) if adapter else "")
+
+
+def short_name(model: str, adapter: str | Path | None = None) -> str:
+    """A model's name for tables, and its adapter's."""
+    base = Path(model).name
+    return base if adapter is None else f"{base}+{Path(adapter).resolve().name}"
 
 
 def combined_digest(*digests: str) -> str:

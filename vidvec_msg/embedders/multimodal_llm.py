@@ -5,45 +5,36 @@ from __future__ import annotations
 import copy
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import RLock
-from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from vidvec_msg.embedders.adapter import put_adapter_on
-from vidvec_msg.embedders.backbone import DTYPES, choose_device, load_backbone
-from vidvec_msg.embedders.batching import BatchLimits
-from vidvec_msg.embedders.chat import Chat, Placement, Side, Turn
-from vidvec_msg.embedders.check import unit_vectors, warn_if_collapsed
-from vidvec_msg.embedders.contract import ROLES, EmbedderCard, Inspection, Role, Vectors
+from vidvec_msg.embedders.backbone import check_options, choose_device, load_backbone
+from vidvec_msg.embedders.batching import BatchLimits, tokens_at_once
+from vidvec_msg.embedders.chat import Chat, Placement, Side, Turn, check_placement
+from vidvec_msg.embedders.check import warn_if_collapsed
+from vidvec_msg.embedders.contract import ROLES, EmbedderCard, Inspection, Role, Vectors, check_role
+from vidvec_msg.embedders.forward import Forward
 from vidvec_msg.embedders.hearing import Listener
 from vidvec_msg.embedders.inspection import Tally, inspect_turn
-from vidvec_msg.embedders.models import combined_digest, local_folder, resolve_model, weights_digest
-from vidvec_msg.embedders.omni import hears, longest_sound, sound_rate
-from vidvec_msg.embedders.padding import needs_mask
-from vidvec_msg.embedders.pooling import FINAL, Pooling, visual_mask
+from vidvec_msg.embedders.kept_states import KeptStates
+from vidvec_msg.embedders.models import digest_of_loaded, resolve_model, short_name
+from vidvec_msg.embedders.pooling import FINAL, Pooling
 from vidvec_msg.embedders.prompts import PromptTemplate, resolve_prompt, worded_for
-from vidvec_msg.embedders.read_outs import ReadOut, StateReader
+from vidvec_msg.embedders.read_outs import ReadOut, StateReader, recorded
 from vidvec_msg.embedders.reading import ClipReader, ItemReader
 from vidvec_msg.embedders.visuals import heard_token_ids, visual_token_ids
-from vidvec_msg.errors import Failure, ItemError, RefusedRequest
+from vidvec_msg.errors import Failure
 from vidvec_msg.formats.items import Item
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.media.limits import shared_pool
 from vidvec_msg.runs import software_versions
 
 logger = logging.getLogger(__name__)
-
-# CPU seconds on an AVX2 core for batches of 512, 1,024 and 2,048 tokens: SmolLM2-135M 13.7, 13.9, 15.2
-# (single texts: 18.0); MiniLM 8.0, 7.6, 8.9
-_CPU_TOKENS = 1024
-_GPU_TOKENS = 8192  # reasoned, not measured: fills a large GPU from about a billion parameters on
 
 
 class MultimodalLLM:
@@ -121,9 +112,8 @@ class MultimodalLLM:
         normed: bool = False,
         role_prompts: Mapping[str, str] | None = None,
     ) -> None:
-        _check_options(
-            transcript, dtype, max_tokens=max_tokens, batch_size=batch_size, batch_frames=batch_frames
-        )
+        check_placement(transcript)
+        check_options(dtype, max_tokens=max_tokens, batch_size=batch_size, batch_frames=batch_frames)
         if batch_tokens < 0:
             raise ValueError(
                 f"batch_tokens must be at least 1, or 0 for the device's own, got {batch_tokens}"
@@ -140,39 +130,44 @@ class MultimodalLLM:
             padding=padding,
             max_pixels=max_pixels,
         )
-        listener = self._listener(clips, sound)
+        listener = Listener.of_model(self.chat.processor, clips.pool, to_clips=sound)
         self.backbone = load_backbone(
             source, revision=revision, device=self.device, dtype=dtype, trust_remote_code=trust_remote_code
         )
         if (most := self.backbone.positions) is not None and max_tokens > most:
             raise ValueError(f"max_tokens is {max_tokens}, and this model has positions for {most} tokens")
         kept = _kept_dimensions(truncate_dim, self.backbone.dim)
-        self._states_at = StateReader(self.backbone.tower, [ReadOut(layer, pooling, normed)], keep=kept)
+        states = StateReader(self.backbone.tower, [ReadOut(layer, pooling, normed)], keep=kept)
         if adapter is not None:
             put_adapter_on(self.backbone.full, self.backbone.tower, Path(adapter))
             self.backbone.full.eval()
         modalities = self.backbone.modalities if self.chat.processor is not None else ("text",)
         if listener is not None:
             modalities = (*modalities, "audio")
-        batch_tokens = batch_tokens or (_GPU_TOKENS if self.device.type == "cuda" else _CPU_TOKENS)
         self.model = str(model)  # what was opened; the card may name where that came from
         self.batch_size = batch_size
-        self._limits = BatchLimits(batch_size, batch_tokens, batch_frames)
-        self._kept: dict[tuple[Role, int], tuple[Item, np.ndarray]] = {}  # by role and identity, see encode
+        self._kept = KeptStates()  # of a call that failed, see encode
         self._one_caller = RLock()  # tokenizers and the hooks of a layer serve one caller at a time
         self._judged = False  # whether the space was looked at for collapse
         self._told_of_cuts = False
         self._told_of_silence = False
         self._tally = Tally()
-        self._visual_ids = visual_token_ids(self.backbone.full.config)
+        self._forward = Forward(
+            self.backbone,
+            self.chat,
+            states,
+            BatchLimits(batch_size, batch_tokens or tokens_at_once(self.device), batch_frames),
+            visual_ids=visual_token_ids(self.backbone.full.config),
+            device=self.device,
+        )
         self._reader = ItemReader(self.chat, template, clips, transcript, max_tokens, modalities, listener)
         self._card = EmbedderCard(
-            name=name or _short_name(str(model), adapter),
+            name=name or short_name(str(model), adapter),
             dim=kept,
             modalities=modalities,
             base_model=str(model),
             revision=revision,
-            weights=_digest(source, revision, adapter),
+            weights=digest_of_loaded(source, revision=revision, adapter=adapter),
             adapter=None if adapter is None else str(adapter),
             prompt=template,
             layer=layer,
@@ -217,11 +212,12 @@ class MultimodalLLM:
         """
         made, reader, card = copy.copy(self), self._reader, self._card
         if read_outs is not None:
-            made._states_at = StateReader(self.backbone.tower, read_outs, keep=self._states_at.keep)
-            card = dataclasses.replace(card, **_recorded(read_outs), dim=made._states_at.dim)
+            states = StateReader(self.backbone.tower, read_outs, keep=self._forward.reader.keep)
+            made._forward = self._forward.read_by(states)
+            card = dataclasses.replace(card, **recorded(read_outs), dim=states.dim)
             made._judged = len(read_outs) > 1  # layers that say nothing are expected among many
         if transcript is not None:
-            _check_options(transcript, "auto")
+            check_placement(transcript)
             reader = dataclasses.replace(reader, transcript=transcript)
         if frames is not None:
             if frames.max_pixels != (opened := reader.policy.max_pixels):
@@ -230,7 +226,7 @@ class MultimodalLLM:
         if prompt is not None:
             reader = dataclasses.replace(reader, prompt=prompt)
         worded = card.role_prompts if role_prompts is None else role_prompts
-        made._reader, made._kept, made._tally = reader, {}, Tally()
+        made._reader, made._kept, made._tally = reader, KeptStates(), Tally()
         made._card = dataclasses.replace(
             card,
             prompt=reader.prompt,
@@ -243,7 +239,7 @@ class MultimodalLLM:
     @property
     def read_outs(self) -> tuple[ReadOut, ...]:
         """Where the model is read."""
-        return self._states_at.read_outs
+        return self._forward.reader.read_outs
 
     def _reader_of(self, role: Role) -> ItemReader:
         """Words items of a role."""
@@ -251,18 +247,6 @@ class MultimodalLLM:
             return self._reader
         worded = worded_for(self._reader.prompt, self._card.role_prompts[role])
         return dataclasses.replace(self._reader, prompt=worded)
-
-    def _listener(self, clips: ClipReader, sound: bool) -> Listener | None:
-        if hears(self.chat.processor):
-            rate, longest = sound_rate(self.chat.processor), longest_sound(self.chat.processor)
-            return Listener(clips.pool, rate, longest, to_clips=sound)
-        if sound:
-            raise RefusedRequest(
-                f"sound is true, and this model ({type(self.chat.processor).__name__}) takes no sound; "
-                "Qwen2.5-Omni and Qwen3-Omni do. Leave it out, or let transcripts stand for what is said "
-                "(transcript=before)"
-            )
-        return None
 
     @property
     def card(self) -> EmbedderCard:
@@ -289,8 +273,7 @@ class MultimodalLLM:
         Raises:
             ItemError: all items that cannot be read.
         """
-        if role not in ROLES:
-            raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
+        check_role(role)
         with self._one_caller:
             return [
                 inspect_turn(
@@ -298,7 +281,7 @@ class MultimodalLLM:
                     turn,
                     self.chat.batch([turn]),
                     policy=self._reader.policy,
-                    visual_ids=self._visual_ids,
+                    visual_ids=self._forward.visual_ids,
                     heard_ids=heard_token_ids(self.backbone.full.config),
                 )
                 for item, turn in zip(items, self._reader_of(role).turns(items), strict=True)
@@ -328,8 +311,7 @@ class MultimodalLLM:
         Raises:
             ItemError: all items that cannot be read, or whose vector is not finite.
         """
-        if role not in ROLES:
-            raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
+        check_role(role)
         if not items:
             return np.zeros((0, self.card.dim), dtype=np.float32)
         with self._one_caller:
@@ -337,17 +319,13 @@ class MultimodalLLM:
 
     def _encoded(self, items: Sequence[Item], role: Role) -> Vectors:
         states = np.empty((len(items), self.card.dim), dtype=np.float32)
-        rows = self._recall(items, role, states)  # of the items that have no state yet
+        rows = self._kept.recall(items, role, states)  # of the items that have no state yet
         failures: list[Failure] = []
         stream = self._reader_of(role).stream([items[row] for row in rows], failures)
-        for window in self._limits.windows(stream):
-            turns = [turn for _, turn in window]
-            batches = list(self._limits.batches(turns, self.chat.go_together))
-            found = self._states_of_all([[turns[number] for number in batch] for batch in batches])
-            for batch, state in zip(batches, found, strict=True):
-                states[[rows[window[number][0]] for number in batch]] = state  # (batch, dim)
+        for places, state in self._forward.states(stream, self._count):
+            states[[rows[place] for place in places]] = state  # (batch, dim)
         self._tell_of_cuts()
-        vectors = self._units(items, role, states, failures)
+        vectors = self._kept.unit_vectors(items, role, states, failures, dtype=self.card.dtype)
         if not self._judged:
             self._judged = warn_if_collapsed(vectors, items, name=self.card.name)
         self._tell_of_silence()
@@ -378,137 +356,8 @@ class MultimodalLLM:
                 self.chat.cut_items,
             )
 
-    def _recall(self, items: Sequence[Item], role: Role, states: np.ndarray) -> list[int]:
-        """Fills in what the last call, if it failed, made of these very items; returns the other rows."""
-        kept, self._kept = self._kept, {}
-        missing = []
-        for row, item in enumerate(items):
-            if (role, id(item)) in kept:
-                states[row] = kept[role, id(item)][1]
-            else:
-                missing.append(row)
-        return missing
-
-    def _units(
-        self, items: Sequence[Item], role: Role, states: np.ndarray, failures: list[Failure]
-    ) -> Vectors:
-        """Unit vectors, if every item has one; the states of the good ones are kept if not."""
-        bad = {failure.item for failure in failures}
-        good = [row for row, item in enumerate(items) if item.id not in bad]
-        advice = "" if self.card.dtype == "float32" else f" in {self.card.dtype}; try dtype=float32"
-        try:
-            vectors = unit_vectors(states[good], [items[row] for row in good], advice=advice)
-        except ItemError as error:
-            failures += error.failures
-        if not failures:
-            return vectors
-        named = {failure.item: failure for failure in failures}
-        # by identity: an item may hold arrays, and the caller gives the same objects again
-        self._kept = {
-            (role, id(items[row])): (items[row], states[row]) for row in good if items[row].id not in named
-        }
-        raise ItemError(named[item.id] for item in items if item.id in named)
-
-    def _states_of_all(self, batches: list[list[Turn]]) -> Iterator[np.ndarray]:
-        """Pooled states of each batch, float32 (batch, dim).
-
-        On a CPU batches of texts run side by side, one thread each: inside one batch the threads would wait
-        for each other at every layer.
-        """
-        with self._states_at.attached():
-            yield from self._all_run(batches)
-
-    def _all_run(self, batches: list[list[Turn]]) -> Iterator[np.ndarray]:
-        threads = torch.get_num_threads()
-        apart = self.device.type == "cpu" and threads > 1 and len(batches) > 1
-        if not apart or any(turns[0].kind != "text" for turns in batches):
-            yield from map(self._states, batches)
-            return
-        # worded here: a fast tokenizer that several threads call says "Already borrowed"
-        given = [self._inputs(turns) for turns in batches]
-        torch.set_num_threads(1)  # for the threads that begin now
-        try:
-            with ThreadPoolExecutor(min(threads, len(batches))) as side_by_side:
-                yield from side_by_side.map(self._pooled, given)
-        finally:
-            torch.set_num_threads(threads)
-        for turns, (inputs, _) in zip(batches, given, strict=True):
-            self._count(turns, inputs)
-
-    def _states(self, turns: list[Turn]) -> np.ndarray:
-        """Pooled states of one batch, float32 (batch, dim)."""
-        try:
-            return self._forward(turns)
-        except torch.OutOfMemoryError:
-            if len(turns) == 1:
-                raise
-        # outside the except block: the traceback there would keep the tensors alive
-        torch.cuda.empty_cache()
-        half = len(turns) // 2
-        logger.warning(
-            "out of GPU memory with %d items; going on with %d (see batch_size, batch_frames)",
-            len(turns),
-            half,
-        )
-        return np.concatenate([self._states(turns[:half]), self._states(turns[half:])])
-
-    def _forward(self, turns: list[Turn]) -> np.ndarray:
-        given = self._inputs(turns)
-        pooled = self._pooled(given)
-        self._count(turns, given[0])
-        return pooled
-
-    def _inputs(self, turns: list[Turn]) -> tuple[dict[str, Any], Tensor]:
-        """What the model is called with, and the mask (batch, tokens) of what is no padding."""
-        inputs = {key: self._placed(key, value) for key, value in self.chat.batch(turns).items()}
-        mask: Tensor = inputs["attention_mask"]
-        if self.chat.padding == "right" and turns[0].kind == "text" and not self._needs_mask:
-            del inputs["attention_mask"]
-        return inputs, mask
-
-    def _count(self, turns: list[Turn], inputs: dict[str, Any]) -> None:
-        ids = inputs["input_ids"].cpu()  # (batch, tokens)
-        self._tally.add(turns, ids, policy=self._reader.policy, visual_ids=self._visual_ids)
-
-    @torch.inference_mode()
-    def _pooled(self, given: tuple[dict[str, Any], Tensor]) -> np.ndarray:
-        inputs, mask = given
-        reader, ids = self._states_at, inputs["input_ids"]
-        seen = reader.sees and bool(torch.isin(ids, torch.tensor(self._visual_ids, device=ids.device)).any())
-        visual = visual_mask(mask, ids, self._visual_ids) if seen else mask
-
-        def run() -> Tensor:
-            final: Tensor = self.backbone.base(**inputs, use_cache=False).last_hidden_state
-            return final  # (batch, tokens, width)
-
-        pooled: np.ndarray = reader.pooled(run, mask, visual).cpu().numpy()  # (batch, dim)
-        return pooled
-
-    @cached_property
-    def _needs_mask(self) -> bool:
-        """Tried out on two texts of different length, once."""
-        words = ("a", "the quick brown fox jumps over the lazy dog " * 3)
-        turns = [self.chat.text_turn(resolve_prompt("plain"), text, max_tokens=10**6) for text in words]
-        inputs = {key: self._placed(key, value) for key, value in self.chat.batch(turns).items()}
-        return needs_mask(self.backbone.base, inputs)
-
-    def _placed(self, key: str, value: Any) -> Any:
-        """On the device; pixels in the model's dtype, and nothing else: seconds in bf16 shift rotary
-        positions."""
-        if not isinstance(value, torch.Tensor):
-            return value
-        pixels = key.startswith("pixel_values") and value.is_floating_point()
-        return value.to(self.device, self.backbone.full.dtype if pixels else None)
-
-
-def _check_options(transcript: str, dtype: str, **counts: int) -> None:
-    if transcript not in ("before", "after", "none"):
-        raise ValueError(f"transcript must be before, after or none, got {transcript!r}")
-    if dtype != "auto" and dtype not in DTYPES:
-        raise ValueError(f"dtype must be auto, {', '.join(DTYPES)}, got {dtype!r}")
-    for name, value in counts.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+    def _count(self, turns: Sequence[Turn], ids: Tensor) -> None:
+        self._tally.add(turns, ids, policy=self._reader.policy, visual_ids=self._forward.visual_ids)
 
 
 def _checked_role_prompts(given: Mapping[str, str] | None, prompt: PromptTemplate) -> dict[str, str]:
@@ -526,13 +375,6 @@ def _checked_role_prompts(given: Mapping[str, str] | None, prompt: PromptTemplat
     return other
 
 
-def _recorded(read_outs: Sequence[ReadOut]) -> dict[str, Any]:
-    """What a card says of them."""
-    if len(read_outs) == 1:
-        return dataclasses.asdict(read_outs[0])
-    return {"layer": None, "pooling": " | ".join(map(str, read_outs)), "normed": False}
-
-
 def _kept_dimensions(truncate_dim: int, width: int) -> int:
     if not 0 <= truncate_dim <= width:
         raise ValueError(
@@ -540,17 +382,3 @@ def _kept_dimensions(truncate_dim: int, width: int) -> int:
             f"{width}, or 0 to keep all"
         )
     return truncate_dim or width
-
-
-def _short_name(model: str, adapter: str | Path | None) -> str:
-    base = Path(model).name
-    return base if adapter is None else f"{base}+{Path(adapter).resolve().name}"
-
-
-def _digest(source: str, revision: str | None, adapter: str | Path | None) -> str:
-    folder = local_folder(source, revision=revision)
-    if folder is None:
-        raise RefusedRequest(f"model {source!r} was loaded, but its files cannot be found for their digest")
-    return combined_digest(
-        weights_digest(folder), weights_digest(Path(adapter)) if adapter is not None else ""
-    )

@@ -50,9 +50,9 @@ def mean_token(hidden: Tensor, mask: Tensor) -> Tensor:
         ValueError: a row without content, named by number.
     """
     _refuse_empty(mask)
-    weights = (mask > 0).to(hidden.device).unsqueeze(-1)  # (batch, tokens, 1)
-    total = (hidden.float() * weights).sum(dim=1)  # (batch, dim)
-    return (total / weights.sum(dim=1)).to(hidden.dtype)
+    weights = (mask > 0).to(hidden.device, torch.float32).unsqueeze(1)  # (batch, 1, tokens)
+    total = torch.bmm(weights, hidden.float()).squeeze(1)  # (batch, dim)
+    return (total / weights.sum(dim=2)).to(hidden.dtype)
 
 
 # "visual": the mean over what frames and images became, see visual_mask

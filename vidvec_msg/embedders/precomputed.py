@@ -16,7 +16,7 @@ from typing import get_args
 import numpy as np
 
 from vidvec_msg.embedders.check import unit_vectors
-from vidvec_msg.embedders.contract import ROLES, EmbedderCard, Role, Vectors
+from vidvec_msg.embedders.contract import EmbedderCard, Role, Vectors, check_role
 from vidvec_msg.embedders.models import combined_digest
 from vidvec_msg.errors import Failure, ItemError, RefusedRequest
 from vidvec_msg.formats.foreign_vectors import FORMATS, ForeignVectors
@@ -96,8 +96,7 @@ class Precomputed:
         Raises:
             ItemError: ids that are not there, and vectors that are zero or not finite, each named.
         """
-        if role not in ROLES:
-            raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
+        check_role(role)
         order = sorted(self._sides, key=lambda side: side != role)
         sides = list(dict.fromkeys(self._sides[one] for one in order))  # one file may serve both roles
         vectors = np.zeros((len(items), self.card.dim), dtype=np.float32)

@@ -53,6 +53,18 @@ def model_inputs(
     return processed
 
 
+def on_device(inputs: Mapping[str, Any], device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+    """Model inputs where the model is; pixels in its dtype, and nothing else: seconds in bfloat16 shift
+    rotary positions."""
+    pixels = {key for key, value in inputs.items() if key.startswith("pixel_values")}
+    return {
+        key: value.to(device, dtype if key in pixels and value.is_floating_point() else None)
+        if isinstance(value, torch.Tensor)
+        else value
+        for key, value in inputs.items()
+    }
+
+
 def go_together(processor: Any | None, one: Turn, other: Turn) -> bool:
     """Whether two turns may share a call; see :meth:`vidvec_msg.embedders.chat.Chat.go_together`."""
     if one.kind != other.kind:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -60,6 +60,13 @@ def every_read_out(tower: Any, poolings: Sequence[Pooling]) -> tuple[ReadOut, ..
     if normed:
         places += [(layer, True) for layer in range(blocks)]
     return tuple(ReadOut(layer, pooling, norm) for pooling in poolings for layer, norm in places)
+
+
+def recorded(read_outs: Sequence[ReadOut]) -> dict[str, Any]:
+    """What a card says of them."""
+    if len(read_outs) == 1:
+        return asdict(read_outs[0])
+    return {"layer": None, "pooling": " | ".join(map(str, read_outs)), "normed": False}
 
 
 class StateReader:

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from vidvec_msg.embedders.backbone import DTYPES, choose_device, choose_dtype
-from vidvec_msg.embedders.chat import Placement
+from vidvec_msg.embedders.backbone import check_options, choose_device, choose_dtype
+from vidvec_msg.embedders.chat import Placement, check_placement
 from vidvec_msg.embedders.check import unit_vectors, warn_if_collapsed
-from vidvec_msg.embedders.contract import ROLES, EmbedderCard, Inspection, Role, Vectors
+from vidvec_msg.embedders.contract import EmbedderCard, Inspection, Role, Vectors, check_role
 from vidvec_msg.embedders.inspection import count_tokens, frames_asked
 from vidvec_msg.embedders.reading import ClipReader
 from vidvec_msg.embedders.sentence_transformers_media import (
@@ -99,7 +99,13 @@ class SentenceTransformerEmbedder:
         trust_remote_code: bool = False,
         name: str | None = None,
     ) -> None:
-        _check_options(transcript, dtype, batch_size=batch_size, truncate_dim=truncate_dim)
+        check_placement(transcript)
+        check_options(dtype)
+        if batch_size < 1 or truncate_dim < 0:
+            raise ValueError(
+                f"batch_size must be at least 1 and truncate_dim at least 0, got {batch_size} and "
+                f"{truncate_dim}"
+            )
         policy = FramePolicy(fps=fps, max_frames=max_frames, max_pixels=max_pixels)
         pool = shared_pool(decode_workers, decode_timeout)
         self._clips = ClipReader(policy, pool)
@@ -153,8 +159,7 @@ class SentenceTransformerEmbedder:
         Raises:
             ItemError: items that cannot be read, before the model runs; or whose vector is not finite.
         """
-        if role not in ROLES:
-            raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
+        check_role(role)
         if not items:
             return np.zeros((0, self.card.dim), dtype=np.float32)
         inputs = [given for given, _ in self._inputs(items)]
@@ -180,8 +185,7 @@ class SentenceTransformerEmbedder:
         Raises:
             ItemError: all items that cannot be read.
         """
-        if role not in ROLES:
-            raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
+        check_role(role)
         return [
             self._inspection(item, given, role)
             for item, given in zip(items, self._inputs(items), strict=True)
@@ -326,17 +330,6 @@ class SentenceTransformerEmbedder:
         knows, be it blank; its default prompt after that."""
         own: dict[str, str] = self.model.prompts or {}
         return next((own[name] for name in (*names, self.model.default_prompt_name) if name in own), "")
-
-
-def _check_options(transcript: str, dtype: str, *, batch_size: int, truncate_dim: int) -> None:
-    if transcript not in ("before", "after", "none"):
-        raise ValueError(f"transcript must be before, after or none, got {transcript!r}")
-    if dtype != "auto" and dtype not in DTYPES:
-        raise ValueError(f"dtype must be auto, {', '.join(DTYPES)}, got {dtype!r}")
-    if batch_size < 1 or truncate_dim < 0:
-        raise ValueError(
-            f"batch_size must be at least 1 and truncate_dim at least 0, got {batch_size} and {truncate_dim}"
-        )
 
 
 def _seconds(audio: Mapping[str, Any] | None) -> float:

@@ -103,25 +103,6 @@ def load_side(folder: Path | str, side: Side) -> tuple[Item, ...]:
     return tuple(items)
 
 
-def read_items(path: Path | str, root: Path | str | None = None) -> Iterator[Item]:
-    """Reads one JSONL file of items, one at a time; ids given twice are not looked for.
-
-    Args:
-        path: the file.
-        root: folder that relative media paths start from; the file's own by default.
-
-    Raises:
-        RefusedRequest: the file is missing (at once), or has faulty rows (after the last row, all at once).
-    """
-    path = Path(path)
-    problems = Problems(f"items {path}")
-    if not path.is_file():
-        raise RefusedRequest(f"items {path}: the file is missing; it holds one JSON object a line.")
-    for _, item in _scan_items(path, Path(root or path.parent).resolve(), problems):
-        yield item
-    problems.refuse_if_any()
-
-
 def missing_media(items: Iterable[Item]) -> list[Failure]:
     """The items whose media file does not exist, is empty or may not be read, each once: a cheap check before
     a slow job."""

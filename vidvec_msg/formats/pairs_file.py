@@ -11,7 +11,7 @@ from typing import Any
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.extras import require
 from vidvec_msg.formats.pairs import ROLES, SUFFIXES, Pair
-from vidvec_msg.runs import replacing
+from vidvec_msg.runs import replacing, write_text
 
 
 def write_pairs(path: Path, pairs: Iterable[Pair]) -> Path:
@@ -34,8 +34,7 @@ def write_pairs(path: Path, pairs: Iterable[Pair]) -> Path:
     rows = [as_row(pair) for pair in pairs]
     if path.suffix == ".jsonl":
         lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows]
-        with replacing(path) as temporary:
-            temporary.write_text("".join(lines), encoding="utf-8")
+        write_text(path, "".join(lines))
     elif path.suffix == ".csv":
         with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
             writer = csv.DictWriter(stream, fieldnames=_columns(rows), restval="", lineterminator="\n")

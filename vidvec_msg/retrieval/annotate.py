@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import sys
@@ -17,20 +16,19 @@ from tqdm import tqdm
 
 from vidvec_msg.embedders.cascade.recognised_file import Recognised, RecognisedFile
 from vidvec_msg.embedders.cascade.recognition import Recognition, has_pictures, has_sound
-from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures
+from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures, first_failures
 from vidvec_msg.formats.collections import Side, load_side
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.write_back import side_rows, write_fields
 from vidvec_msg.media.limits import shared_pool
 from vidvec_msg.media.screen_text import FRAMES, MAX_PIXELS, MIN_CONFIDENCE, ScreenTextReader
 from vidvec_msg.media.speech import NO_SPEECH, Engine, open_speech
-from vidvec_msg.retrieval.embed import allowed_failures, refuse_missing_media
-from vidvec_msg.runs import replacing, require_new
+from vidvec_msg.retrieval.embed import allowed_failures, note_max_failures, refuse_missing_media
+from vidvec_msg.runs import require_new, write_json_lines
 
 log = logging.getLogger(__name__)
 
 Field = Literal["transcript", "ocr"]
-_SHOWN = 3  # failures that a message spells out
 
 
 def annotate(
@@ -249,10 +247,7 @@ def _refuse_bad_request(
         for name, (value, default) in options.items():
             if kind not in wanted and value != default:
                 problems.add(f"{name} is {value!r}, and there is no {asking[kind]} that it could be for")
-    if not (0 <= max_failures < 1 or (max_failures >= 1 and float(max_failures).is_integer())):
-        problems.add(
-            f"max_failures is {max_failures}; it must be a count (0, 1, 2, …) or a share below 1 (0.01)"
-        )
+    note_max_failures(max_failures, problems)
     problems.refuse_if_any()
 
 
@@ -279,18 +274,15 @@ def _write_failures(path: Path, failures: Sequence[Failure]) -> None:
     if not failures:
         path.unlink(missing_ok=True)  # of an earlier run
         return
-    with replacing(path) as temporary:
-        lines = [json.dumps(asdict(failure), ensure_ascii=False) + "\n" for failure in failures]
-        temporary.write_text("".join(lines), encoding="utf-8")
+    write_json_lines(path, map(asdict, failures))
 
 
 def _refuse_too_many(tally: Tally, allowed: int, target: Path, side: Side) -> None:
     if len(tally.failures) <= allowed:
         return
-    shown = "; ".join(f"{failure.item}: {failure.reason}" for failure in tally.failures[:_SHOWN])
-    rest = len(tally.failures) - _SHOWN
     raise TooManyFailures(
         f"{len(tally.failures)} of {tally.items} items failed and {allowed} may (max_failures); the others "
-        f"are annotated, the reasons in {target / f'{side}.annotate-failures.jsonl'}: {shown}"
-        f"{f'; … and {rest} more' if rest > 0 else ''}. The same command tries the failed items again."
+        f"are annotated, the reasons in {target / f'{side}.annotate-failures.jsonl'}: "
+        f"{first_failures(tally.failures, len(tally.failures))}. The same command tries the failed items "
+        "again."
     )

@@ -28,7 +28,7 @@ from vidvec_msg.retrieval.evaluation.groups import SMALL_GROUP
 from vidvec_msg.retrieval.evaluation.intervals import Kind, bootstrap_intervals, refuse_other_kind
 from vidvec_msg.retrieval.evaluation.paired_tests import bonferroni, holm, paired_differences
 from vidvec_msg.retrieval.metrics import MEDIANS, means
-from vidvec_msg.runs import replacing, require_new, software_versions, write_json
+from vidvec_msg.runs import require_new, software_versions, write_json, write_text
 
 log = logging.getLogger(__name__)
 
@@ -318,8 +318,7 @@ def _write(out: Path, content: dict[str, Any]) -> None:
         ("compare.tex", latex_comparison(content)),
         ("compare.html", html_comparison(content)),
     ):
-        with replacing(out / file) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(out / file, text)
     write_json(out / "compare.json", content)  # last: its presence means that the folder is complete
 
 

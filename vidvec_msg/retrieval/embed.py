@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import math
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from vidvec_msg.embedders.contract import ROLES, Embedder, EmbedderCard, Prepares, Role, Tallies
+from vidvec_msg.embedders.contract import Embedder, EmbedderCard, Prepares, Role, Tallies
 from vidvec_msg.embedders.load import load_embedder
-from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures
-from vidvec_msg.formats.collections import Side, missing_media, open_side
-from vidvec_msg.formats.item_file import ItemFile
-from vidvec_msg.formats.items import Item, item_digest
+from vidvec_msg.errors import Failure, RefusedRequest, TooManyFailures, first_failures
+from vidvec_msg.formats.collections import Side, open_side
+from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.vectors import MANIFEST, VectorsFolder
 from vidvec_msg.media.limits import clips_read, readers_since
 from vidvec_msg.retrieval.disk_space import refuse_without_room
 from vidvec_msg.retrieval.embedding.encoding import encode_batch, items_per_call
+from vidvec_msg.retrieval.embedding.request import (
+    StoredType,
+    allowed_failures,
+    digest_of_items,
+    note_max_failures,
+    refuse_bad_request,
+    refuse_missing_media,
+)
 from vidvec_msg.retrieval.embedding.slices import adopt, bounds, discard, folder_of, parse_slice
 from vidvec_msg.retrieval.embedding.spec_paths import spec_from_anywhere
 from vidvec_msg.retrieval.embedding.writing import VectorsWriter, is_complete, writing
 from vidvec_msg.retrieval.progress import progress as progress_of
-from vidvec_msg.runs import digest_of, software_versions
+from vidvec_msg.runs import software_versions
 
 log = logging.getLogger(__name__)
 
@@ -39,15 +42,14 @@ __all__ = [
     "embed_items",
     "encode_batch",
     "items_per_call",
+    "note_max_failures",
     "refuse_bad_request",
     "refuse_missing_media",
     "spec_from_anywhere",
     "write_vectors",
 ]
 
-StoredType = Literal["float32", "float16"]
 SIDE_ROLES: dict[Side, Role] = {"corpus": "document", "queries": "query"}
-_SHOWN = 3  # failures that a message spells out
 _HOPELESS = 256  # items; if the first ones all failed, hours more would not help
 
 
@@ -315,80 +317,10 @@ def _give_up_if_hopeless(writer: VectorsWriter, count: int, allowed: int) -> Non
     """
     done = writer.processed
     if writer.failed == done and (done == count or done >= _HOPELESS > allowed):
-        reasons = _summary(writer.failures, done)
+        reasons = first_failures(writer.failures, done)
         writer.discard_work()
         which = "all" if done == count else "the first"
         raise TooManyFailures(f"{which} {done} items failed, nothing was written: {reasons}")
-
-
-def refuse_bad_request(
-    items: Sequence[Item],
-    *,
-    batch_size: int,
-    shard_size: int,
-    dtype: str,
-    max_failures: float,
-    role: str = "document",
-) -> None:
-    """Refuses what cannot be embedded, all problems in one message.
-
-    Raises:
-        RefusedRequest: no items, ids that are not unique, or an option out of its range.
-    """
-    problems = Problems("cannot embed")
-    if not items:
-        problems.add("there are no items; the collection's file is empty")
-    counted = Counter() if isinstance(items, ItemFile) else Counter(item.id for item in items)
-    for name, times in counted.items():  # of a file it is known since it was opened
-        if times > 1:
-            problems.add(f"id {name!r} stands {times} times; ids must be unique")
-    if batch_size < 0:
-        problems.add(f"batch_size is {batch_size}; it must be at least 1 (items per call), or 0 to choose it")
-    if shard_size < 1:
-        problems.add(f"shard_size is {shard_size}; it must be at least 1 (items per file)")
-    if dtype not in get_args(StoredType):
-        problems.add(f"dtype is {dtype!r}; it must be one of {', '.join(get_args(StoredType))}")
-    if role not in ROLES:
-        problems.add(f"role is {role!r}; it must be one of {', '.join(ROLES)}")
-    if not (0 <= max_failures < 1 or (max_failures >= 1 and float(max_failures).is_integer())):
-        problems.add(
-            f"max_failures is {max_failures}; it must be a count (0, 1, 2, …) or a share below 1 (0.01)"
-        )
-    problems.refuse_if_any()
-
-
-def refuse_missing_media(items: Sequence[Item], max_failures: float) -> dict[str, Failure]:
-    """The items whose media file is missing, by id, if they are few enough.
-
-    Raises:
-        RefusedRequest: more are missing than may fail; the message lists them.
-    """
-    missing = missing_media(items)  # a list: an id may stand on both sides of a collection
-    allowed = allowed_failures(max_failures, len(items))
-    if len(missing) > allowed:
-        problems = Problems(
-            f"{len(missing)} of {len(items)} items lack their media and {allowed} may fail (max_failures)"
-        )
-        for failure in missing:
-            problems.add(f"{failure.item}: {failure.reason}")
-        problems.refuse_if_any()
-    return {failure.item: failure for failure in missing}
-
-
-def allowed_failures(max_failures: float, items: int) -> int:
-    """How many of ``items`` may fail: the count itself, or the share below 1, rounded down."""
-    if max_failures >= 1:
-        return int(max_failures)
-    return math.floor(max_failures * items + 1e-9)  # 0.29 * 100 is 28.999999999999996
-
-
-def digest_of_items(items: Sequence[Item], missing: Mapping[str, Failure]) -> str:
-    """SHA-256 over ids, groups and content of all items, in order; missing media counts as such."""
-    whole = hashlib.sha256()
-    for item in items:
-        content = "missing" if item.id in missing else item_digest(item)
-        whole.update(digest_of([item.id, dict(item.groups), content]).encode())
-    return whole.hexdigest()
 
 
 def _opened(out: Path, allowed: int) -> VectorsFolder:
@@ -400,12 +332,7 @@ def _opened(out: Path, allowed: int) -> VectorsFolder:
         raise TooManyFailures(
             f"{failed} of {failed + rows} items failed and {allowed} may (max_failures); "
             f"the others are in {out}, the reasons in {out / 'failures.jsonl'}: "
-            f"{_summary(folder.read_failures(), failed)}. To try the failed items again, remove the folder."
+            f"{first_failures(folder.read_failures(), failed)}. To try the failed items again, remove the "
+            "folder."
         )
     return folder
-
-
-def _summary(failures: Iterable[Failure], count: int) -> str:
-    rest = count - _SHOWN
-    shown = "; ".join(f"{failure.item}: {failure.reason}" for failure in islice(failures, _SHOWN))
-    return f"{shown}; … and {rest} more" if rest > 0 else shown

@@ -5,19 +5,18 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import yaml
-
-from vidvec_msg.errors import Problems, RefusedRequest, TooManyFailures
+from vidvec_msg.errors import RefusedRequest, TooManyFailures
 from vidvec_msg.formats.collections import Collection
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.relevance import Qrels
 from vidvec_msg.retrieval.benchmarks.published import published_for
+from vidvec_msg.retrieval.config_file import claim, refuse_other
 from vidvec_msg.retrieval.evaluation.chance import SIMULATED
 from vidvec_msg.retrieval.evaluation.directions import (
     Evaluation,
@@ -28,8 +27,8 @@ from vidvec_msg.retrieval.evaluation.directions import (
 )
 from vidvec_msg.retrieval.evaluation.divergence import most_diverging
 from vidvec_msg.retrieval.evaluation.dual_softmax import CHOSEN_BY, NOTE
-from vidvec_msg.retrieval.evaluation.folder import claim_folder, tables_for_stdout, write_folder
-from vidvec_msg.retrieval.evaluation.held_apart import refuse_shared_queries
+from vidvec_msg.retrieval.evaluation.folder import tables_for_stdout, write_folder
+from vidvec_msg.retrieval.evaluation.held_apart import contents_of
 from vidvec_msg.retrieval.evaluation.intervals import Kind
 from vidvec_msg.retrieval.evaluation.scoring import (
     direction_parts,
@@ -37,9 +36,10 @@ from vidvec_msg.retrieval.evaluation.scoring import (
     score_sides,
 )
 from vidvec_msg.retrieval.evaluation.sides import Made, Sides, embed_sides
+from vidvec_msg.retrieval.evaluation.validation import validation_sides
 from vidvec_msg.retrieval.evaluation.vector_cache import NONE, USER
 from vidvec_msg.retrieval.metrics import DEFAULT_METRICS, parse_metrics
-from vidvec_msg.runs import read_json, require_new, software_versions
+from vidvec_msg.runs import read_json, software_versions
 
 if TYPE_CHECKING:
     from vidvec_msg.embedders.contract import Embedder
@@ -233,11 +233,11 @@ def evaluate_collection(
     # 1. everything that can be wrong, before a model is loaded
     options = Options(names, depth, exclude_self, unreachable, seed=seed, interval=interval, details=True)
     sides = Sides.of(Collection.load(collection, split=split, unreachable=unreachable), split, pool)
-    validation = None if dual_softmax is None else _validation_sides(dual_softmax, collection, sides, pool)
+    validation = None if dual_softmax is None else validation_sides(dual_softmax, collection, sides, pool)
     second = second_stage(
         rerank, rerank_depth, options,
         None if rerank_validation is None
-        else _validation_sides(
+        else validation_sides(
             rerank_validation, collection, sides, pool, option="rerank_validation",
             what="temperature and weights of a reranker",
         ),
@@ -254,14 +254,17 @@ def evaluate_collection(
             side, batch_size=batch_size, shard_size=1, dtype="float32", max_failures=max_failures
         )
     refuse_missing_media(items, max_failures)
-    _refuse_other(out, settings)
+    # what these change is checked elsewhere or does not reach the numbers; the folder may have been moved
+    free = ("out", "collection", "batch_size", "max_failures", "pictures", "cache")
+    refuse_other(out, settings, what="evaluation", free=free)
 
     # 2. vectors
     from vidvec_msg.embedders.load import load_embedder
 
+    contents = contents_of(sides)  # of the clips as they are now: somebody may replace one on the way
     began = time.perf_counter()
     model = load_embedder(embedder)
-    claim_folder(out, settings)
+    claim(out, settings, "report.json")
     made, made_validation, made_second = _embed(
         sides, validation, None if second is None else second.validation, model, embedder, out / "vectors",
         batch_size=batch_size, cache=cache,
@@ -280,6 +283,7 @@ def evaluate_collection(
         **{key: value for key, value in settings.items() if key not in kept_out},
         "model": made.card,
         "data": sides.identity(),
+        "contents": contents,
         "failed": {"corpus": len(made.corpus.failures), "queries": len(made.queries.failures)},
         "chance_simulated": [m.name for m in parse_metrics(names) if m.name in SIMULATED],
         **direction_parts(evaluation, sides, confusion),
@@ -324,67 +328,9 @@ def read_report(folder: Path) -> dict[str, Any]:
             f"evaluation {folder} has format {report.get('format')!r}, this version reads {FORMAT}; "
             "evaluate again."
         )
+    if not {"forward", "reverse", "model"} <= report.keys():
+        raise RefusedRequest(f"{folder} is no evaluation of both directions: `rerank` of a run file is none")
     return report
-
-
-# --- 1. the request ---------------------------------------------------------------------------------
-
-
-def _validation_sides(
-    named: str,
-    collection: Path,
-    test: Sides,
-    pool: Pool,
-    *,
-    option: str = "dual_softmax",
-    what: str = "the temperatures of dual softmax",
-) -> Sides:
-    """Where something is chosen that must not have seen the test.
-
-    Args:
-        named: a split of the collection, or FOLDER:SPLIT of another.
-        collection: that of the test.
-        test: what must not be among them.
-        pool: as of the test.
-        option: that names it, for messages.
-        what: is chosen, for messages.
-
-    Raises:
-        RefusedRequest: there is no such split, or it shares queries with the test, or holds copies of them.
-    """
-    folder, colon, split = named.rpartition(":")
-    place = Path(folder) if colon else collection
-    if not split:
-        raise RefusedRequest(
-            f"{option} names the queries for {what}: a split of the collection, or FOLDER:SPLIT; given was "
-            f"{named!r}"
-        )
-    sides = Sides.of(Collection.load(place, split=split), split, pool)
-    refuse_shared_queries(
-        test,
-        sides,
-        what=what,
-        same_folder=place.resolve() == collection.resolve(),
-    )
-    return sides
-
-
-def _refuse_other(out: Path, settings: Mapping[str, Any]) -> None:
-    """Refuses a folder that is neither new nor begun by the same evaluation."""
-    require_new(out, option="out", resumable="config.yaml")
-    path = out / "config.yaml"
-    # what these change is checked elsewhere or does not reach the numbers; the folder may have been moved
-    free = ("out", "collection", "batch_size", "max_failures", "pictures", "cache")
-    if path.exists():
-        before = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        problems = Problems(f"out {out} holds another evaluation; give a new folder, or the same options")
-        for key, value in settings.items():
-            if key not in free and key in before and before[key] != value:
-                problems.add(f"{key} was {before.get(key)!r} and is {value!r} now")
-        problems.refuse_if_any()
-
-
-# --- 2. vectors -------------------------------------------------------------------------------------
 
 
 def _embed(

@@ -20,16 +20,18 @@ from vidvec_msg.retrieval.comparison.evaluated_runs import (
     read_runs,
     refuse_incomparable,
 )
+from vidvec_msg.retrieval.config_file import claim
 from vidvec_msg.retrieval.evaluate import FORMAT
 from vidvec_msg.retrieval.evaluation.chance import SIMULATED
 from vidvec_msg.retrieval.evaluation.divergence import most_diverging
-from vidvec_msg.retrieval.evaluation.folder import claim_folder, tables_for_stdout, write_folder
+from vidvec_msg.retrieval.evaluation.folder import tables_for_stdout, write_folder
 from vidvec_msg.retrieval.evaluation.held_apart import refuse_shared_queries
 from vidvec_msg.retrieval.evaluation.intervals import Kind
 from vidvec_msg.retrieval.evaluation.ranked import Options
 from vidvec_msg.retrieval.evaluation.scoring import direction_parts
 from vidvec_msg.retrieval.evaluation.sides import Sides
 from vidvec_msg.retrieval.fusing.choice import Choice, choose_weights
+from vidvec_msg.retrieval.fusing.likeness import refuse_other_lists, refuse_two_scales
 from vidvec_msg.retrieval.fusing.lists import Lists, refuse_unequal_lists
 from vidvec_msg.retrieval.fusing.recipe import RRF_K, Method, Normalize, Recipe, checked_recipe
 from vidvec_msg.retrieval.fusing.runs import lists_of, partial_queries, score_fused, sides_of
@@ -87,7 +89,8 @@ def fuse(
 
     Raises:
         RefusedRequest: folders that are no evaluations, evaluations of different data or settings, validation
-            queries that the test has too, or weights that do not fit; nothing was written.
+            queries that the test has too, scores that cannot be added up, or weights that do not fit; nothing
+            was written.
     """
     require_new(out, option="out")  # an evaluation of another kind must not be written over
     report = fuse_runs(
@@ -138,6 +141,7 @@ def fuse_runs(
         first["unreachable"], seed=seed, interval=interval,
     )  # fmt: skip
     lists = {way: lists_of(runs, sides, way) for way in WAYS}
+    refuse_two_scales(runs, recipe)
     _refuse_unequal(lists, recipe)
     chosen = None if validation is None else _chosen(validation, runs, sides, recipe, options)
 
@@ -153,7 +157,7 @@ def fuse_runs(
     recipes = {
         way: recipe if chosen is None else replace(recipe, weights=chosen[way].weights) for way in WAYS
     }
-    claim_folder(out, settings)
+    claim(out, settings, "report.json")
     evaluation = score_fused(lists, sides, recipes, options, out)
 
     # 3. what people read
@@ -170,6 +174,7 @@ def fuse_runs(
         "seed": seed, "pictures": pictures, "interval": interval,
         "model": _model(runs, recipes),
         "data": sides.identity(),
+        "contents": first.get("contents"),
         "failed": {"corpus": 0, "queries": 0},
         "chance_simulated": [m.name for m in parse_metrics(list(options.metrics)) if m.name in SIMULATED],
         **direction_parts(evaluation, sides, first["confusion"]),
@@ -203,7 +208,8 @@ def _chosen(
     """Weights of both directions, from evaluations on other queries.
 
     Raises:
-        RefusedRequest: the evaluations are not of the runs' embedders, or share queries with the test.
+        RefusedRequest: the evaluations are not of the runs' embedders, were made otherwise, or share queries
+            with the test.
     """
     if len(folders) != len(runs):
         raise RefusedRequest(
@@ -219,6 +225,8 @@ def _chosen(
                 f"{run.report['model']['name']}, {run.report['model']['fingerprint']}); evaluate the run's "
                 "on the validation split, and give them in the same order"
             )
+    refuse_other_lists(runs, others)
+    refuse_two_scales(others, recipe)
     sides = sides_of(others, None)
     same_folder = (
         Path(runs[0].report["collection"]).resolve() == Path(others[0].report["collection"]).resolve()

@@ -17,7 +17,7 @@ from vidvec_msg.retrieval.evaluation.directions import NO_POSITIVE, Score
 from vidvec_msg.retrieval.metrics import lower_is_better
 from vidvec_msg.retrieval.reports.latex import BEST, SECOND, latex_table, marks
 from vidvec_msg.retrieval.reports.tables import interval_text, shown
-from vidvec_msg.runs import replacing, require_new, write_json
+from vidvec_msg.runs import require_new, write_json, write_text
 
 log = logging.getLogger(__name__)
 
@@ -265,8 +265,7 @@ def _write(out: Path, content: Mapping[str, Any]) -> None:
         ("leaderboard.tex", _latex(content)),
         ("leaderboard.html", _html(content)),
     ):
-        with replacing(out / file) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(out / file, text)
     write_json(out / "leaderboard.json", content)  # last: its presence means that the folder is complete
 
 

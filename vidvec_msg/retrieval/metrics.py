@@ -16,6 +16,7 @@ median over queries; a query without a positive among its candidates counts one 
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import threading
@@ -53,6 +54,11 @@ MEDIANS = ("median_rank",)
 _NAME = re.compile(r"(?P<kind>[a-z1_-]+?)(?:@(?P<k>[1-9]\d*)|\.(?P<p>\d+))?(?:-l(?P<level>[1-9]\d*))?")
 _CELLS = 1 << 22  # padded positives handed to ranx at once
 _SLOW = 8.0  # seconds of silence before the user is told what is going on
+_RANK = (
+    "RANK",
+    "LOCAL_RANK",
+    "SLURM_PROCID",
+)  # set by torchrun, Lightning and Slurm for each process of a job
 
 _ready: dict[str, Any] = {}  # kernels that have run in this process
 _one_at_a_time = threading.Lock()  # numba's default threading layer aborts the process when entered twice
@@ -231,7 +237,10 @@ def _padded(gold: GoldRanks, retrieved: int) -> Iterator[tuple[Ints, npt.NDArray
 
 @contextmanager
 def _explained_if_slow(what: str) -> Iterator[None]:
-    """Says on stderr what is going on, if it takes more than a moment."""
+    """Says on stderr what is going on, if it takes more than a moment; one of a job's processes does."""
+    if any(os.environ.get(name, "0") != "0" for name in _RANK):
+        yield
+        return
     timer = threading.Timer(_SLOW, lambda: print(f"{what} …", file=sys.stderr, flush=True))  # noqa: T201 — a notice
     timer.daemon = True
     timer.start()

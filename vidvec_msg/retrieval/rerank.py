@@ -10,19 +10,18 @@ from json import dumps
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import yaml
-
 from vidvec_msg.errors import Problems, RefusedRequest, TooManyFailures
 from vidvec_msg.formats.collections import Collection
 from vidvec_msg.retrieval.benchmarks.published import published_for
 from vidvec_msg.retrieval.comparison.evaluated_runs import WAYS, EvaluatedRun, Way, read_runs
+from vidvec_msg.retrieval.config_file import claim, refuse_other
 from vidvec_msg.retrieval.evaluate import FORMAT
 from vidvec_msg.retrieval.evaluation.chance import SIMULATED
 from vidvec_msg.retrieval.evaluation.directions import Evaluation
 from vidvec_msg.retrieval.evaluation.divergence import most_diverging
-from vidvec_msg.retrieval.evaluation.folder import claim_folder, write_folder
+from vidvec_msg.retrieval.evaluation.folder import write_folder
 from vidvec_msg.retrieval.evaluation.groups import add_groups
-from vidvec_msg.retrieval.evaluation.held_apart import refuse_shared_queries
+from vidvec_msg.retrieval.evaluation.held_apart import contents_of, refuse_shared_queries
 from vidvec_msg.retrieval.evaluation.intervals import Kind
 from vidvec_msg.retrieval.evaluation.ranked import Options
 from vidvec_msg.retrieval.evaluation.scoring import direction_parts, groups_of_sides
@@ -38,7 +37,7 @@ from vidvec_msg.retrieval.reranking.judgements import JUDGEMENTS
 from vidvec_msg.retrieval.reranking.load import check_reranker, load_reranker
 from vidvec_msg.retrieval.reranking.scores import Score
 from vidvec_msg.retrieval.reranking.stage import Prior, Stage, blank_kind, depth_of, refuse_other_kinds
-from vidvec_msg.runs import digest_of, only_writer, replacing, require_new, software_versions, write_json
+from vidvec_msg.runs import digest_of, only_writer, software_versions, write_json, write_text
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +126,8 @@ def rerank(
         "direction": direction, "max_failures": max_failures, "interval": interval, "seed": seed,
         "pictures": pictures,
     }  # fmt: skip
-    _refuse_other(out, settings)
+    keep = f" (and the judgements of this one: --judgements {out / JUDGEMENTS})"
+    refuse_other(out, settings, what="reranking", free=_FREE, keep=keep)
 
     # 2. judgements, and the numbers of every way of using them
     model = load_reranker(reranker)
@@ -135,7 +135,7 @@ def rerank(
         refuse_other_kinds(stage, model.modalities, model.name)
     out.mkdir(parents=True, exist_ok=True)
     with only_writer(out, what=f"--out {out}"):
-        claim_folder(out, settings)
+        claim(out, settings, "report.json")
         done = rerank_stage(
             test.stage,
             None if others is None else others.stage,
@@ -218,6 +218,7 @@ def write_evaluation(
             "fingerprint": digest_of(decided_by)[:16],
         },
         "data": sides.identity(),
+        "contents": first.get("contents"),
         "failed": first["failed"],
         "chance_simulated": [m.name for m in parse_metrics(list(options.metrics)) if m.name in SIMULATED],
         **direction_parts(evaluation, sides, first["confusion"]),
@@ -238,8 +239,7 @@ def write_extras(out: Path, section: Mapping[str, Any]) -> None:
     if section["calibration"]["before"]:
         files["reliability.svg"] = reliability_svg(section["calibration"])
     for name, text in files.items():
-        with replacing(out / name) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(out / name, text)
 
 
 def _decides(section: Mapping[str, Any]) -> list[Any]:
@@ -325,28 +325,21 @@ def first_of(run: EvaluatedRun, collection: Path | None) -> First:
     """The first stage in an evaluation folder.
 
     Raises:
-        RefusedRequest: its collection is not where it was, or another one.
+        RefusedRequest: its collection is not where it was, is another one, or shows other things by now.
     """
     sides = sides_of([run], collection)
+    place = Path(collection or run.report["collection"])
+    before = run.report.get("contents") or {}  # evaluations made before this was recorded have none
+    now = contents_of(sides) if before else {}
+    changed = [side for side in before if before[side] != now[side]]
+    if changed:
+        raise RefusedRequest(
+            f"collection {place} is no longer what {run.folder} was made of ({' and '.join(changed)}): clips "
+            "or texts were replaced, or their files are gone, and its lists are of the earlier ones. "
+            "Evaluate again (only what changed is embedded), or give the earlier ones with --collection"
+        )
     lists = {way: lists_of([run], sides, way)[0] for way in WAYS}
-    return First(Stage(sides, lists), run.report, Path(collection or run.report["collection"]), run.folder)
-
-
-def _refuse_other(out: Path, settings: Mapping[str, Any]) -> None:
-    """Refuses a folder that is neither new nor begun by the same request."""
-    require_new(out, option="out", resumable="config.yaml")
-    path = out / "config.yaml"
-    if not path.exists():
-        return
-    before = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    problems = Problems(
-        f"out {out} holds another reranking; give a new folder (and the judgements of this one: --judgements "
-        f"{out / JUDGEMENTS}), or the same options"
-    )
-    for key, value in settings.items():
-        if key not in _FREE and key in before and before[key] != value:
-            problems.add(f"{key} was {before.get(key)!r} and is {value!r} now")
-    problems.refuse_if_any()
+    return First(Stage(sides, lists), run.report, place, run.folder)
 
 
 def _refuse_too_many_failures(done: Reranked, out: Path, allowed: int) -> None:

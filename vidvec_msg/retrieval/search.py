@@ -12,7 +12,7 @@ from typing import Any
 
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item
-from vidvec_msg.retrieval.indexes.filtering import parse_filters
+from vidvec_msg.retrieval.indexes.conditions import parse_filters
 from vidvec_msg.retrieval.searching.hits import Dedupe, Hit, Wanted
 from vidvec_msg.retrieval.searching.hits_table import drawn
 from vidvec_msg.retrieval.searching.many_queries import (

@@ -28,7 +28,6 @@ from typing import Literal
 from vidvec_msg.tinyworld.story_texts import STORY_TEXTS
 
 ParaphraseSet = Literal["trained", "held_out", "never_seen"]
-PARAPHRASE_SETS: tuple[ParaphraseSet, ...] = ("trained", "held_out", "never_seen")
 
 COLOURS: dict[str, tuple[int, int, int]] = {
     "red": (222, 62, 58),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -118,7 +118,9 @@ class Collate:
     def __call__(self, rows: Sequence[tuple[int, Pair]]) -> PairBatch:
         """The batch of some rows of the pairs."""
         pairs = [pair for _, pair in rows]
-        read = {text: self.tokenise(text) for text in dict.fromkeys(_texts(pairs))}  # each distinct text once
+        read = {
+            text: self.tokenise(text) for text in dict.fromkeys(texts_of(pairs))
+        }  # each distinct text once
         ids = {text: tokens.ids for text, tokens in read.items()}
         ordered = sorted(ids, key=lambda text: len(ids[text]))
         place = {text: row for row, text in enumerate(ordered)}
@@ -206,7 +208,8 @@ def pad(ids: Sequence[Sequence[int]], pad_id: int = 0) -> Passage:
     return Passage(input_ids, attention_mask)
 
 
-def _texts(pairs: Iterable[Pair]) -> Iterable[str]:
+def texts_of(pairs: Iterable[Pair]) -> Iterator[str]:
+    """Every text of some pairs, pair by pair."""
     for pair in pairs:
         yield pair.anchor
         yield pair.positive

@@ -2,7 +2,8 @@
 
 Any metric of the run will do: those of RetrievalValidation and PairsValidation (decided on when they are
 measured), ``val/loss`` and its siblings (when Lightning has validated), and the ``train/`` metrics (after
-every optimizer step; they are of one batch, and jump).
+every optimizer step; they are of one batch, and jump). What is measured is measured of the weights that are
+kept; a ``train/`` metric is of the weights before the step: nothing has seen the new ones yet.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Best:
     Args:
         monitor: name of the metric.
         value: its value.
-        step: optimizer steps done when it was measured.
+        step: optimizer steps of the weights that are kept. A ``train/`` metric is of the batch that the last
+            of them was made of, and of the weights before it.
     """
 
     monitor: str
@@ -128,7 +130,8 @@ class KeepBest(Checkpoint):
         if trainer.is_global_zero:
             write_json(_beside(path), asdict(best))
         self.best = best
-        log.info(f"best so far: {best.monitor} {best.value:.4f} at step {best.step}")
+        before = ", of its batch, before it" if _of_steps(best.monitor) else ""
+        log.info(f"best so far: {best.monitor} {best.value:.4f} at step {best.step}{before}")
 
 
 class StopEarly(EarlyStopping):

@@ -10,12 +10,13 @@ from jsonargparse import Namespace
 
 from vidvec_msg.errors import Problems
 from vidvec_msg.train.best import KeepBest, StopEarly, refuse_several_best, refuse_unknown
+from vidvec_msg.train.checkpoints import KeepLast
 from vidvec_msg.train.measurement import Measurement, refuse_shared_prefixes
 from vidvec_msg.train.options import collecting, made
 from vidvec_msg.train.pairs_validation import PairsValidation
 from vidvec_msg.train.retrieval_validation import RetrievalValidation
 
-CALLBACKS = (RetrievalValidation, PairsValidation, KeepBest, StopEarly)
+CALLBACKS = (RetrievalValidation, PairsValidation, KeepBest, KeepLast, StopEarly)
 """Those of this package that a config names; imported here, they need no module before their name there."""
 
 

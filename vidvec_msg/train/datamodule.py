@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -44,8 +44,6 @@ class PairsData(LightningDataModule):
             the batch is a negative; with 2 or more a pair meets so many of its group, which are its positives
             too; by default as the order brings them.
         negatives: hard negatives per pair at most, drawn anew each epoch by the seed; all by default.
-        keep_sentences: chance of each sentence of an anchor to be shown in an epoch (one at least is), drawn
-            anew each epoch by the seed. 1 shows all; less is a remedy for few pairs that are memorised.
         drop_last: leave out the pairs of an epoch that do not fill a batch (others each epoch).
         seed: of the order of pairs, of the split and of dropout.
         num_workers: processes per rank that tokenise ahead; 0 tokenises in the training process.
@@ -66,7 +64,6 @@ class PairsData(LightningDataModule):
         validation_fraction: float = 0.0,
         per_group: int | None = None,
         negatives: int | None = None,
-        keep_sentences: float = 1.0,
         drop_last: bool = True,
         seed: int = 0,
         num_workers: int = 0,
@@ -92,8 +89,6 @@ class PairsData(LightningDataModule):
             problems.add(f"max_pairs is {max_pairs}; it must be at least 2")
         if negatives is not None and negatives < 0:
             problems.add(f"negatives is {negatives}; it must be at least 0 (per pair), or null for all")
-        if not 0 < keep_sentences <= 1:
-            problems.add(f"keep_sentences is {keep_sentences}; it must be above 0 and at most 1 (all)")
         if per_group is not None:
             _check_per_group(per_group, batch_size, drop_last, problems)
         problems.refuse_if_any()
@@ -104,7 +99,6 @@ class PairsData(LightningDataModule):
         self.validation_fraction = validation_fraction
         self.per_group = per_group
         self.negatives = negatives
-        self.keep_sentences = keep_sentences
         self.drop_last = drop_last
         self.seed = seed
         self.num_workers = num_workers
@@ -118,12 +112,12 @@ class PairsData(LightningDataModule):
         """Reads and splits the pairs; done before the model is built, so that faults cost seconds."""
         if self.training:
             return
-        pairs = read_pairs(self.source, self.columns)
+        pairs, validation = read_sources((self.source, self.validation_source), self.columns)
         if self.max_pairs is not None:
             order = np.random.default_rng((self.seed, 1)).permutation(len(pairs))[: self.max_pairs]
             pairs = [pairs[row] for row in sorted(order)]
         if self.validation_source is not None:
-            self.training, self.validation = pairs, read_pairs(self.validation_source, self.columns)
+            self.training, self.validation = pairs, validation
         else:
             self.training, self.validation = split(pairs, self.validation_fraction, self.seed)
         if len(self.validation) == 1:
@@ -239,7 +233,6 @@ class PairsData(LightningDataModule):
             workers=self.num_workers,
             always_first_epoch=validating,
             negatives=self.negatives,
-            keep_sentences=1.0 if validating else self.keep_sentences,
         )
 
 
@@ -251,6 +244,24 @@ def _check_per_group(per_group: int, batch_size: int, drop_last: bool, problems:
         problems.add(f"batch_size is {batch_size}; it must be a multiple of per_group, which is {per_group}")
     if not drop_last:
         problems.add("drop_last is false; with per_group every batch is full: leave one of the two out")
+
+
+def read_sources(sources: Sequence[str | None], columns: Mapping[str, str] | None = None) -> list[list[Pair]]:
+    """The pairs of each source, none where there is no source.
+
+    Raises:
+        RefusedRequest: with the problems of all sources.
+    """
+    found: list[list[Pair]] = []
+    refusals: list[str] = []
+    for source in sources:
+        try:
+            found.append([] if source is None else read_pairs(source, columns))
+        except RefusedRequest as error:
+            refusals.append(str(error))
+    if refusals:
+        raise RefusedRequest("\n".join(refusals))
+    return found
 
 
 def split(pairs: list[Pair], fraction: float, seed: int) -> tuple[list[Pair], list[Pair]]:

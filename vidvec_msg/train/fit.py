@@ -29,6 +29,7 @@ from vidvec_msg.train.artefacts import WriteEmbedder
 from vidvec_msg.train.callback_checks import check_callbacks, with_pairs_validation
 from vidvec_msg.train.checkpoints import KeepLast
 from vidvec_msg.train.datamodule import PairsData
+from vidvec_msg.train.ending_together import ending_together
 from vidvec_msg.train.loggers import check_loggers, loggers_of, place_loggers, without_place, without_secrets
 from vidvec_msg.train.module import TextContrastive
 from vidvec_msg.train.options import DEFAULTS, check_options, collecting, explained
@@ -163,9 +164,10 @@ class FitCLI(LightningCLI):
             kwargs["logger"] = False
         try:
             return super().instantiate_trainer(**kwargs)
-        except MisconfigurationException as error:  # max_steps -5, an accelerator that is not there
-            told = " ".join(str(error).split())
-            raise RefusedRequest(f"{self.subcommand} refused, trainer: {told}{_on_a_cpu(told)}") from error
+        except MisconfigurationException as error:  # of its callbacks and loggers; of all else: check_options
+            raise RefusedRequest(
+                f"{self.subcommand} refused, trainer: {' '.join(str(error).split())}"
+            ) from error
 
     def fit(self, **kwargs: Any) -> None:
         """Trains; Ctrl-C leaves a checkpoint to resume from.
@@ -183,23 +185,18 @@ class FitCLI(LightningCLI):
         self._interruptible(self.trainer.validate, {**kwargs, "weights_only": True})
 
     def _interruptible(self, run: Any, kwargs: dict[str, Any]) -> None:
-        try:
-            run(**kwargs)
-        except SystemExit as stop:  # Lightning turns Ctrl-C into exit code 1
-            if self.trainer.interrupted:
-                raise KeyboardInterrupt from stop
-            raise
+        with ending_together(self.trainer):
+            try:
+                run(**kwargs)
+            except SystemExit as stop:  # Lightning turns Ctrl-C into exit code 1
+                if self.trainer.interrupted:
+                    raise KeyboardInterrupt from stop
+                raise
 
 
 def _keeper(callbacks: Sequence[Callback]) -> KeepLast | None:
     """The callback that keeps the last checkpoint: one of the config's, or the one that a fit has anyway."""
     return next((callback for callback in callbacks if isinstance(callback, KeepLast)), None)
-
-
-def _on_a_cpu(told: str) -> str:
-    """What helps where Lightning finds no GPU."""
-    lacking = "CUDAAccelerator" in told or "No supported gpu" in told
-    return " On a machine without one: --trainer.accelerator cpu --trainer.devices 1" if lacking else ""
 
 
 def _silence() -> None:

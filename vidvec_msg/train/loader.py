@@ -15,7 +15,6 @@ from vidvec_msg.formats.pairs import Pair
 from vidvec_msg.train.batches import Collate, PairBatch
 from vidvec_msg.train.hard_negatives import HardNegatives
 from vidvec_msg.train.plan import BatchPlan
-from vidvec_msg.train.sentences import with_fewer_sentences
 
 
 class PairLoader:
@@ -32,7 +31,6 @@ class PairLoader:
         workers: processes that prepare batches; 0 prepares them in the training process.
         always_first_epoch: give the same batches on every pass (validation).
         negatives: hard negatives per pair at most, drawn by the plan's seed; None: all.
-        keep_sentences: chance of each sentence of an anchor to be shown, by the seed, the epoch and the text.
     """
 
     def __init__(
@@ -45,7 +43,6 @@ class PairLoader:
         workers: int = 0,
         always_first_epoch: bool = False,
         negatives: int | None = None,
-        keep_sentences: float = 1.0,
     ) -> None:
         self.pairs = pairs
         self.plan = plan
@@ -54,7 +51,6 @@ class PairLoader:
         self.workers = workers
         self.always_first_epoch = always_first_epoch
         self.hard = HardNegatives(pairs, negatives, plan.seed)
-        self.keep_sentences = keep_sentences
         self.given = 0  # batches since training began
 
     def __len__(self) -> int:
@@ -82,10 +78,7 @@ class PairLoader:
     def share(self, batch: Sequence[int], epoch: int) -> list[tuple[int, Pair]]:
         """This rank's pairs of a batch as this epoch shows them, with their rows."""
         rows = self.plan.slice_of(batch, self.rank)
-        pairs = self.hard.chosen(batch, rows, epoch)
-        seed = (self.plan.seed, epoch)
-        shown = [with_fewer_sentences(pair, self.keep_sentences, seed) for pair in pairs]
-        return list(zip(rows, shown, strict=True))
+        return list(zip(rows, self.hard.chosen(batch, rows, epoch), strict=True))
 
     def state_dict(self) -> dict[str, Any]:
         """The position, for a checkpoint, and the order that it is a position in."""

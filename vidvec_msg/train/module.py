@@ -24,7 +24,7 @@ from vidvec_msg.formats.items import Item
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.runs import software_versions
 from vidvec_msg.train import gather, provenance
-from vidvec_msg.train.batches import PairBatch, Passage, Tokenise
+from vidvec_msg.train.batches import PairBatch, Passage
 from vidvec_msg.train.fused_lora import fuse_lora
 from vidvec_msg.train.lora import LoraOptions
 from vidvec_msg.train.losses import Contrast, EncodedPairs, InfoNCE, PairLoss
@@ -129,7 +129,7 @@ class TextContrastive(LightningModule):
     # ---- what others need of it
 
     @property
-    def tokenise(self) -> Tokenise:
+    def tokenise(self) -> ChatTexts:
         """A text's tokens, prompt included; picklable."""
         return ChatTexts(self.chat, self.prompt, self.max_tokens)
 

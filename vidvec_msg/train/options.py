@@ -6,6 +6,8 @@ line, with nothing listed twice; this is where they are parsed without a run, an
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -14,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from jsonargparse import Namespace
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Trainer
 from pytorch_lightning.cli import LightningArgumentParser
 
@@ -22,13 +25,14 @@ from vidvec_msg.embedders.models import resolve_model
 from vidvec_msg.embedders.prompts import resolve_prompt
 from vidvec_msg.errors import Problems, explain_unknown
 from vidvec_msg.media.frames import FramePolicy
-from vidvec_msg.train.datamodule import PairsData
+from vidvec_msg.train.datamodule import PairsData, read_sources
 from vidvec_msg.train.lora import LoraOptions
-from vidvec_msg.train.loss_refusals import explain_loss, shipped_losses
 from vidvec_msg.train.module import TextContrastive
 from vidvec_msg.train.optimizer import OptimizerOptions
-from vidvec_msg.train.strategies.asked_for import ranks_asked_for, strategy_problems
-from vidvec_msg.train.tuning import check_tuning
+from vidvec_msg.train.strategies.asked_for import ours, ranks_asked_for, strategy_problems
+from vidvec_msg.train.strategies.fsdp2 import refuse_strangers
+from vidvec_msg.train.tuning import check_tuning, sharding_of
+from vidvec_msg.train.value_refusals import explain_value, shipped_losses
 
 DEFAULTS = {"model.loss": {"class_path": "vidvec_msg.train.losses.InfoNCE"}}
 """InfoNCE unless said otherwise, so that its options need no class to be named."""
@@ -62,7 +66,8 @@ def explained(message: str, *, verb: str) -> str:
         verb: whose options they are.
     """
     ending = f"`{verb} --help` lists all of them."
-    return explain_loss(message) or explain_unknown(message, known_options(), ending=ending, inside=verb)
+    told = explain_value(message, verb=verb)
+    return told or explain_unknown(message, known_options(), ending=ending, inside=verb)
 
 
 def check_options(options: Namespace, problems: Problems, *, trains: bool = True) -> PairsData | None:
@@ -80,6 +85,8 @@ def check_options(options: Namespace, problems: Problems, *, trains: bool = True
         loss = made(options.model.loss)
         if loss is not None and loss.guide is not None:
             check_spec(loss.guide)
+        if loss is not None and sharding_of(options.trainer.strategy) == "FSDP":
+            refuse_strangers([f"loss.{name}" for name, one in loss.named_parameters() if one.requires_grad])
     with collecting(problems):
         OptimizerOptions(**options.model.optimizer.as_dict())
     with collecting(problems):
@@ -92,8 +99,7 @@ def check_options(options: Namespace, problems: Problems, *, trains: bool = True
             strategy=options.trainer.strategy,
             precision=options.trainer.precision,
         )
-    for problem in strategy_problems(options.trainer, options.data, options.ckpt_path, trains=trains):
-        problems.add(problem)
+    ranks = check_trainer(options, problems, trains=trains)
     with collecting(problems):
         resolve_prompt(options.model.prompt)
     with collecting(problems):
@@ -101,14 +107,85 @@ def check_options(options: Namespace, problems: Problems, *, trains: bool = True
     with collecting(problems):
         if options.model.frames is not None:
             FramePolicy(**options.model.frames.as_dict())
-    found: list[PairsData] = []
+    asked: list[PairsData] = []
     with collecting(problems):
-        data = PairsData(**options.data.as_dict())
-        data.read()
-        if trains:
-            data.checked_plan(ranks_asked_for(options.trainer))
-        found.append(data)
+        asked.append(PairsData(**options.data.as_dict()))
+    found: list[PairsData] = []
+    for data in asked:
+        with collecting(problems):
+            data.read()
+            if trains:
+                data.checked_plan(ranks)
+            found.append(data)
+    if not asked:  # whatever is wrong with its other options, its files are looked at
+        with collecting(problems):
+            read_sources((options.data.pairs, options.data.validation), options.data.columns)
     return found[0] if found else None
+
+
+def check_trainer(options: Namespace, problems: Problems, *, trains: bool) -> int:
+    """Notes what Lightning's trainer refuses, by making one of the options that ask nothing of a model.
+
+    Args:
+        options: of the trainer, the model and the data.
+        problems: where to note.
+        trains: False where a checkpoint is measured alone.
+
+    Returns:
+        processes that it asks for; 1 if that cannot be told.
+    """
+    trainer, before, ranks = options.trainer, len(problems.found), 1
+    with collecting(problems):
+        ranks = ranks_asked_for(trainer)
+    told = strategy_problems(trainer, options.data, options.ckpt_path, ranks=ranks, trains=trains)
+    for problem in told:
+        problems.add(problem)
+    given = {name: value for name, value in vars(trainer).items() if not _is_made(value)}
+    found: dict[str, None] = {}
+    if len(problems.found) == before and (refusal := _refusal(given, trainer.strategy)):
+        found[refusal] = None
+    if found or len(problems.found) > before:  # what it says of its processes hides all else
+        one = {"accelerator": "cpu", "devices": 1, "num_nodes": 1}
+        if refusal := _refusal({**given, **one}, "auto"):
+            found[refusal] = None
+    for refusal in found:
+        problems.add(f"trainer: {refusal}{_on_a_cpu(refusal)}")
+    return ranks
+
+
+def _refusal(trainer: dict[str, Any], strategy: Any) -> str:
+    """What Lightning's trainer says to some options; nothing if it takes them."""
+    try:
+        with _unheard():
+            Trainer(**{**trainer, "callbacks": None, "logger": False, "strategy": ours(made(strategy))})
+    except (MisconfigurationException, ValueError, TypeError) as error:
+        return " ".join(str(error).split())
+    return ""
+
+
+def _is_made(value: Any) -> bool:
+    """Whether an option names classes."""
+    return any(isinstance(one, Namespace) for one in (value if isinstance(value, list) else [value]))
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Nothing that Lightning says of a trainer is heard: the real one says it again."""
+    speaker = logging.getLogger("pytorch_lightning.utilities.rank_zero")
+    before = speaker.disabled
+    speaker.disabled = True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        speaker.disabled = before
+
+
+def _on_a_cpu(told: str) -> str:
+    """What helps where Lightning finds no GPU."""
+    lacking = "CUDAAccelerator" in told or "No supported gpu" in told
+    return " On a machine without one: --trainer.accelerator cpu --trainer.devices 1" if lacking else ""
 
 
 def made(options: Any) -> Any:

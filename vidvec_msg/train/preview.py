@@ -17,7 +17,7 @@ from vidvec_msg.embedders.models import resolve_model
 from vidvec_msg.embedders.prompts import PromptTemplate, resolve_prompt
 from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.formats.pairs import Pair
-from vidvec_msg.train.batches import PairBatch
+from vidvec_msg.train.batches import PairBatch, texts_of
 from vidvec_msg.train.losses import EncodedPairs
 from vidvec_msg.train.losses.cells import Shared, directions
 from vidvec_msg.train.options import check_options, explained, made, options_parser
@@ -69,6 +69,7 @@ def main(argv: Sequence[str]) -> int:
         _run(plan, len(data.training), len(data.validation), ranks),
         *_wording(chat, prompt, pairs[: options.show], model.max_tokens),
         _lengths(texts, pairs, model.max_tokens),
+        *_cure(texts, data.training, batch),
         _passages(batch),
         _cells(batch, shared, ranks),
     ):
@@ -115,6 +116,13 @@ def _lengths(texts: ChatTexts, pairs: Sequence[Pair], max_tokens: int) -> Table:
             columns = (len(sizes), min(sizes), f"{median(sizes):g}", max(sizes), cut)
             table.add_row(role, *map(str, columns))
     return table
+
+
+def _cure(texts: ChatTexts, training: Sequence[Pair], batch: PairBatch) -> Iterator[str]:
+    """What to give, so that no text is cut; nothing if none of the batch is."""
+    if batch.cut:
+        needed = texts.needed(texts_of(training))
+        yield f"the longest text of all training pairs needs --model.max_tokens {needed}"
 
 
 def _passages(batch: PairBatch) -> str:

@@ -21,7 +21,7 @@ from vidvec_msg.embedders.check import warn_if_collapsed
 from vidvec_msg.errors import JobFailed
 from vidvec_msg.formats.items import Item
 from vidvec_msg.train import gather
-from vidvec_msg.train.batches import PairBatch
+from vidvec_msg.train.batches import PairBatch, texts_of
 from vidvec_msg.train.losses import Contrast, EncodedPairs
 from vidvec_msg.train.losses.temperature import Temperature
 from vidvec_msg.train.space import space_numbers, space_sums
@@ -193,13 +193,12 @@ class StepReport:
     def _tell_of_cuts(self, module: TextContrastive, batch: PairBatch) -> None:
         if batch.cut and not self._told_of_cuts:
             self._told_of_cuts = True
+            pairs = getattr(getattr(module.trainer, "datamodule", None), "training", None)
             log.warning(
-                "batch %d: %d of %d distinct texts are longer than max_tokens=%d and lose their end; the "
-                "prompt stays whole. train/cut_texts counts them; raise model.max_tokens.",
-                batch.number,
-                batch.cut,
-                len(batch.texts),
-                module.max_tokens,
+                f"batch {batch.number}: {batch.cut} of {len(batch.texts)} distinct texts are longer than "
+                f"model.max_tokens {module.max_tokens} and lose their end; the prompt stays whole, and "
+                "train/cut_texts counts them. The longest text of all needs --model.max_tokens "
+                f"{module.tokenise.needed(texts_of(pairs) if pairs else batch.texts)}"
             )
 
 

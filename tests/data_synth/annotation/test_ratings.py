@@ -123,6 +123,19 @@ def test_a_table_of_mechanical_turk_needs_no_mapping(tmp_path, found):
     assert plain(ratings, found) == [{"W0": 1, "W1": 2}, {"W0": 3, "W1": 4}, {}]
 
 
+def test_rejected_assignments_do_not_count(tmp_path, found):
+    lines = ["HITId,WorkerId,AssignmentStatus,Input.task_id,Answer.rating"]
+    for number, status in enumerate(("Approved", "Rejected", "Submitted", "rejected ")):
+        lines.append(f"H,W{number},{status},{found[0].task},{number + 1}")
+    lines.append(f"H,W0,Rejected,{found[0].task},5")  # another one for what he was approved for: no quarrel
+    (tmp_path / "batch.csv").write_text("\n".join(lines))
+    ratings = read(found, tmp_path / "batch.csv")
+    assert plain(ratings, found) == [{"W0": 1, "W2": 3}, {}, {}]
+    assert (ratings.rejected, ratings.missing) == (3, 0)
+    (tmp_path / "batch.csv").write_text("\n".join(lines).replace("AssignmentStatus", "state"))
+    assert read(found, tmp_path / "batch.csv", columns={"status": "state"}).rejected == 3
+
+
 def test_other_headings_are_named(tmp_path, found):
     (tmp_path / "r.csv").write_text(f"thing,person,stars\n{found[0].task},Ann,2\n")
     columns = {"task": "thing", "rater": "person", "rating": "stars"}

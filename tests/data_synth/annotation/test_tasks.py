@@ -188,17 +188,24 @@ _DRIVER = """
 <script>
 const press = key => document.body.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
 press("3");  // without a name nothing is kept
-const early = Object.keys(kept).length;
+const early = kept.filter(Boolean).length;
 at("who").value = 'Ann "A", 1';
 press("4"); press("6"); press("0"); press("ArrowLeft"); press("ArrowLeft"); press("5"); press("o");
 press("2");
 at("note").value = "a, \\"quoted\\"\\nnote"; press("1");
-const left = JSON.parse(localStorage.getItem(store));
+const left = keys.filter(key => JSON.parse(localStorage.getItem(place_of(key)))).length;
 let asked = "";
 window.confirm = words => { asked = words; return false; };
 at("who").value = "Bo"; go(0); press("1");  // a second person at the same page
-const heard = {early, left: Object.keys(left.kept).length, who: left.who, file: saved(rows, kept), asked};
+const heard = {early, left, who: localStorage.getItem(place_of("who")), file: saved(rows, kept), asked};
 document.title = JSON.stringify(heard);
+</script>
+"""
+
+
+_READER = """
+<script>
+document.title = JSON.stringify([at("who").value, ...kept.map(one => one && one.verdict)]);
 </script>
 """
 
@@ -207,13 +214,7 @@ document.title = JSON.stringify(heard);
 def test_what_is_typed_into_the_page_is_what_is_read_back(source, tmp_path):
     out = export_tasks(source, tmp_path / "T")
     page = out / "rate.html"
-    page.write_text(page.read_text() + _DRIVER)
-    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-    ran = subprocess.run(
-        [str(CHROMIUM), *options, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120,
-        check=True,
-    )  # fmt: skip
-    said = json.loads(html.unescape(re.search(r"<title>(.*?)</title>", ran.stdout, re.DOTALL)[1]))
+    said = said_by(page, _DRIVER, tmp_path)
     assert (said["early"], said["left"], said["who"]) == (0, 5, 'Ann "A", 1')
     assert said["asked"].startswith('Ann "A", 1 has decided this here. Replace that?')
     name, suffix, _, text = said["file"]
@@ -230,3 +231,23 @@ def test_what_is_typed_into_the_page_is_what_is_read_back(source, tmp_path):
         task: rating for task, rating in wanted.items() if rating is not None
     }
     assert ratings.missing == 1
+
+    # made again in another order, without some of the tasks: what was given is at its task, and no other
+    again = export_tasks(source, tmp_path / "again", per_message=2, seed=5) / "rate.html"
+    shown = [one["task_id"] for one in held(again)["rows"]]
+    assert shown != [task for task in order if task in shown]
+    verdicts = dict(zip(order, ("4", "5", "cannot judge", "2", "1"), strict=False))
+    assert said_by(again, _READER, tmp_path) == ['Ann "A", 1', *(verdicts.get(task) for task in shown)]
+    own = export_tasks(source, tmp_path / "own", raters=["Bo", "Cy", "Di"]) / "raters" / "Bo" / "rate.html"
+    assert set(said_by(own, _READER, tmp_path)) == {"Bo", None}  # somebody's own page has nobody else's
+
+
+def said_by(page, script, tmp_path):
+    """What a script behind a page has put into its title, in a browser that keeps its storage."""
+    page.write_text(page.read_text() + script)
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    ran = subprocess.run(
+        [str(CHROMIUM), *options, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120,
+        check=True,
+    )  # fmt: skip
+    return json.loads(html.unescape(re.search(r"<title>(.*?)</title>", ran.stdout, re.DOTALL)[1]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,13 @@ import yaml
 from data_synth.benchmark.script import MESSAGES, answer
 from data_synth.benchmark.youtube_server import Video, YouTubeServer, error, youtube_server
 from data_synth.chat_server import ODD, UNUSABLE, WIRE, ChatServer, chat_server
+from fakes import KeywordEmbedder
 
 from vidvec_msg.cli import main
 from vidvec_msg.data_synth.benchmark.verb import build_benchmark
+from vidvec_msg.embedders.contract import Role, Vectors
 from vidvec_msg.errors import JobFailed, RefusedRequest, TooManyFailures
+from vidvec_msg.formats.items import Item
 
 TEXTS = list(MESSAGES)
 VIDEOS = {
@@ -50,11 +53,12 @@ def youtube(monkeypatch: pytest.MonkeyPatch) -> Iterator[YouTubeServer]:
 @pytest.fixture
 def run(server: ChatServer, youtube: YouTubeServer, tmp_path: Path) -> Callable[..., Path]:
     """Builds in one folder, with options over the usual ones."""
-    (tmp_path / "m.txt").write_text("# a topic\n" + "\n".join(TEXTS) + "\n", encoding="utf-8")
+    table = [{"id": f"m0{n}", "topic": "a topic", "message": text} for n, text in enumerate(TEXTS, start=1)]
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table), encoding="utf-8")
 
     def build(**options: Any) -> Path:
         given = {
-            "messages": tmp_path / "m.txt", "model": "org/m", "provider": ["youtube"],
+            "messages": tmp_path / "m.jsonl", "model": "org/m", "provider": ["youtube"],
             "out": tmp_path / "out", "endpoint": server.url, "youtube_url": youtube.url, "rounds": 1,
             "backoff": 0.01, "retries": 2, "concurrency": 4, "timeout": 5.0, **options,
         }  # fmt: skip
@@ -246,6 +250,22 @@ def test_a_message_that_is_gone_takes_its_rows_along(run: Callable[..., Path], t
         assert "m02" not in (out / f"{name}.jsonl").read_text(), name
 
 
+def test_a_message_put_above_others_without_ids_leaves_their_work_to_them(
+    run: Callable[..., Path], server: ChatServer, tmp_path: Path
+) -> None:
+    (tmp_path / "m.txt").write_text("\n".join(TEXTS[1:]) + "\n")
+    out = run(messages=tmp_path / "m.txt", until="judged")
+    story = rows(out, "stories")[0]
+    edit(out / "stories.jsonl", story["story"], f"{story['story']} It rains.")
+    before = rows(out, "stories")
+    server.requests.clear()
+    (tmp_path / "m.txt").write_text("\n".join(TEXTS) + "\n")
+    run(messages=tmp_path / "m.txt", until="stories")
+    assert rows(out, "stories")[1:] == before
+    assert len(server.requests) == 1
+    assert not (out / "replaced.jsonl").exists()
+
+
 def test_faults_of_edited_files_are_told_at_once_and_nothing_is_asked(
     run: Callable[..., Path], server: ChatServer
 ) -> None:
@@ -401,7 +421,7 @@ def test_any_embedder_ranks(
 
 
 def test_an_embedder_ranks_the_clips_themselves(
-    run: Callable[..., Path], server: ChatServer, tmp_path: Path
+    run: Callable[..., Path], server: ChatServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clips = tmp_path / "clips"
     clips.mkdir()
@@ -417,9 +437,17 @@ def test_an_embedder_ranks_the_clips_themselves(
         if words.startswith("Scene")
         else answer(words)
     )
-    out = run(
-        provider=[f"local:{clips}"], embedder="fakes:KeywordEmbedder", rank_clip="clip", rank_with="story"
-    )
+    embedded: list[str] = []
+    encode = KeywordEmbedder.encode
+
+    def counted(self: KeywordEmbedder, items: Sequence[Item], *, role: Role) -> Vectors:
+        embedded.extend(Path(item.video).stem for item in items if isinstance(item.video, Path))
+        return encode(self, items, role=role)
+
+    monkeypatch.setattr(KeywordEmbedder, "encode", counted)
+    ranking = {"embedder": "fakes:KeywordEmbedder", "rank_clip": "clip", "rank_with": "story"}
+    out = run(provider=[f"local:{clips}"], **ranking)
+    assert sorted(embedded) == ["a", "b", "c"]  # by the search; the ranking has its vectors
     ranked = [row for row in rows(out, "ranked") if row["message_id"] == "m01"]
     assert [(row["clip_id"], row["score"], row["transcript"]) for row in ranked] == [
         ("b", pytest.approx(2 / 5**0.5, abs=1e-5), said["b"]),
@@ -427,6 +455,11 @@ def test_an_embedder_ranks_the_clips_themselves(
         ("c", 0.0, said["c"]),
     ]
     assert {row["video"] for row in ranked} == {str(clips.resolve() / f"{name}.mp4") for name in said}
+    # a part of a clip, which a person put in the place of the whole, is another clip
+    edit(out / "candidates.jsonl", '"transcript": "dog dog apple"', '"transcript": "dog", "start": 1.5')
+    run(provider=[f"local:{clips}"], **ranking)
+    assert sorted(embedded) == ["a", "a", "b", "c"]
+    assert {row.get("start") for row in rows(out, "ranked") if row["clip_id"] == "a"} == {1.5}
 
 
 def test_the_order_of_the_searches(run: Callable[..., Path], server: ChatServer) -> None:

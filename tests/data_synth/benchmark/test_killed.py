@@ -45,9 +45,9 @@ def test_kills_lose_nothing_double_nothing_and_end_in_the_same_bytes(
     with chat_server() as chat, youtube_server(dict(VIDEOS)) as youtube:
         chat.answers, chat.delay, youtube.delay = answer, 0.05, 0.05
         program = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("dying_builds.py")), str(KILLS),
-             *words(killed, chat.url, youtube.url)],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            [sys.executable, str(Path(__file__).parents[1] / "dying_runs.py"),
+             "7", str(KILLS), "6", "0.08", "9", *words(killed, chat.url, youtube.url)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         assert program.stdout is not None
         deaths = [line.split() for line in program.stdout]

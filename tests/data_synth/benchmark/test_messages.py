@@ -27,10 +27,12 @@ def test_a_text_has_a_message_a_line_and_topics_as_headings(tmp_path: Path) -> N
     path = tmp_path / "m.txt"
     path.write_text("\ufeffNo topic yet.\n\n# Work \nRest is work.\n  Haste  is waste. \n", encoding="utf-8")
     assert read_messages(path) == [
-        Message("m01", "", "No topic yet."),
-        Message("m02", "Work", "Rest is work."),
-        Message("m03", "Work", "Haste is waste."),
+        Message("mb5f91ef1", "", "No topic yet."),
+        Message("ma233cf6f", "Work", "Rest is work."),
+        Message("md2d3afa0", "Work", "Haste is waste."),
     ]
+    path.write_text("New.\n# Work\nHaste is waste.\nRest is work.\n")
+    assert [one.id for one in read_messages(path)][1:] == ["md2d3afa0", "ma233cf6f"]
 
 
 def test_a_table(tmp_path: Path) -> None:
@@ -38,7 +40,7 @@ def test_a_table(tmp_path: Path) -> None:
     path.write_text("id,topic,message\nx,work,Rest is work.\n,,Haste is waste.\n")
     assert read_messages(path) == [
         Message("x", "work", "Rest is work."),
-        Message("m02", "", "Haste is waste."),
+        Message("md2d3afa0", "", "Haste is waste."),
     ]
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from loopback import LoopbackHandler, LoopbackServer, running
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ def error(status: int, reason: str, message: str = "") -> tuple[int, Any]:
     }
 
 
-class YouTubeServer(ThreadingHTTPServer):
+class YouTubeServer(LoopbackServer):
     """Change the attributes while it runs.
 
     Args:
@@ -51,34 +49,23 @@ class YouTubeServer(ThreadingHTTPServer):
         page: results a page.
     """
 
-    daemon_threads = True
+    root = "/youtube/v3"
 
     def __init__(self, videos: dict[str, Video], page: int = 50) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.videos, self.page = videos, page
         self.calls: list[tuple[str, dict[str, str]]] = []
-        self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
-        self.scripted: list[
-            Any
-        ] = []  # (status, body[, headers]), "cut", "torn" or "slow": go before all else
+        self.scripted: list[Any] = []  # (status, body[, headers]), "cut" or "torn": go before all else
         self.delay = 0.0
-        self.lock = threading.Lock()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/youtube/v3"
 
     def searched(self) -> list[str]:
         """The queries of search.list, a page each."""
         return [parameters["q"] for call, parameters in self.calls if call == "search"]
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(LoopbackHandler):
     server: YouTubeServer
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
     def do_GET(self) -> None:
         server, parts = self.server, urlsplit(self.path)
@@ -86,7 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
         call = parts.path.rpartition("/")[2]
         with server.lock:
             server.calls.append((call, parameters))
-            server.headers.append({name.lower(): value for name, value in self.headers.items()})
+            server.headers.append(self.small_headers())
             server.paths.append(self.path)
             scripted = server.scripted.pop(0) if server.scripted else None
         time.sleep(server.delay)
@@ -94,25 +81,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         if scripted == "torn":
-            self.send_response(200)
-            self.send_header("Content-Length", "1000")
-            self.end_headers()
-            self.wfile.write(b'{"items": [')
+            self.tear(b'{"items": [')
             return
         if scripted is not None:
-            self._send(*scripted)
+            self.send(*scripted)
         else:
-            self._send(200, _found(server, parameters) if call == "search" else _known(server, parameters))
-
-    def _send(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
-        content = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
+            self.send(200, _found(server, parameters) if call == "search" else _known(server, parameters))
 
 
 def _found(server: YouTubeServer, parameters: dict[str, str]) -> dict[str, Any]:
@@ -157,15 +131,6 @@ def _item(name: str, video: Video) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def youtube_server(videos: dict[str, Video], page: int = 50) -> Iterator[YouTubeServer]:
+def youtube_server(videos: dict[str, Video], page: int = 50) -> AbstractContextManager[YouTubeServer]:
     """A running server; gone at the end of the block."""
-    server = YouTubeServer(videos, page)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    return running(YouTubeServer(videos, page))

@@ -448,6 +448,7 @@ def test_a_vector_that_is_not_finite_is_named(folder):
 # --- end to end -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_evaluate_both_ways(folder, tmp_path, capsys):
     """Real clips through the command line; random weights, so only the mechanics are asserted."""
     from vidvec_msg.cli import main

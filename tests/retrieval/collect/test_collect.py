@@ -393,6 +393,52 @@ def test_an_update_never_overwrites_queries_that_somebody_wrote(
     assert not (out / "queries_2.jsonl.kept").exists()
 
 
+def test_an_update_keeps_queries_and_judgements_that_were_added_to_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "t.jsonl"
+
+    def asks(*texts: str) -> None:
+        table.write_text("".join(f'{{"id": "d{text}", "text": "t", "q": "{text}"}}\n' for text in texts))
+
+    def judged() -> dict[str, dict[str, int]]:
+        loaded = Collection.load(out, unreachable="keep")
+        words = {item.id: item.text for item in loaded.queries}
+        return {words[query]: dict(grades) for query, grades in loaded.qrels["test"].items()}
+
+    asks("one", "two")
+    out = run(table, tmp_path / "C", queries="q")
+    with (out / "queries.jsonl").open("a") as stream:
+        stream.write('{"_id": "mine", "text": "my own \u2028 words"}')  # no line break at its end
+    with (out / "qrels" / "test.tsv").open("a", newline="") as stream:
+        stream.write("mine\tdone\t2\r\nq1\tdtwo\t1\r\n")  # for a query of the source, too
+    mine = {"my own \u2028 words": {"done": 2}}
+    asks("one", "three")
+    with monkeypatch.context() as patched:  # killed when half of the files are written
+        patched.setattr("vidvec_msg.retrieval.collect.row_files.write_lines", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(table, out, queries="q", update=True)
+    asks("one", "four")
+    for _ in range(2):
+        run(table, out, queries="q", update=True)
+        assert judged() == {"one": {"done": 1, "dtwo": 1}, "four": {"dfour": 1}, **mine}
+        assert [item.id for item in Collection.load(out, unreachable="keep").queries] == ["q1", "q2", "mine"]
+    told = json.loads((out / "collect.json").read_text())["account"]
+    assert "kept 3 queries and judgements that were added by hand" in told
+    assert not list(out.rglob("*.kept"))
+    changed = (out / "queries.jsonl").read_text().replace('"text": "four"', '"text": "4"')
+    (out / "queries.jsonl").write_text(changed)
+    run(table, out, queries="q", update=True)  # a text of the source's: nothing of either is lost
+    assert judged() == {"one": {"done": 1, "dtwo": 1}, "four": {"dfour": 1}, **mine}
+    assert (out / "queries_1.jsonl.kept").read_text() == changed
+    assert "speaks otherwise of what they hold" in caplog.text
+    caplog.clear()
+    run(table, out, update=True)  # the source asks no more: what a person asks is left
+    assert judged() == mine
+    assert "or of a query that is gone ('q1\\tdtwo\\t1')" in caplog.text
+    assert "q1\tdtwo\t1" in (out / "qrels" / "test_1.tsv.kept").read_text()
+
+
 def test_an_update_of_words_that_a_person_took_out(clips: Path, tmp_path: Path) -> None:
     """A transcript that was made of silence is deleted by hand, and where it came from is left."""
     out = run(clips, tmp_path / "C", patterns=["*.mp4"])

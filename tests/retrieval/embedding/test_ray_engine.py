@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from fakes import KEYWORDS
 
+from vidvec_msg.embedders.load import load_embedder
 from vidvec_msg.errors import JobFailed, RefusedRequest, TooManyFailures
 from vidvec_msg.retrieval.embed import embed
 from vidvec_msg.retrieval.embedding import ray_engine
@@ -88,26 +90,6 @@ def encoded(notes: Path) -> dict[str, set[str]]:
 
 
 @pytest.mark.slow
-def test_a_cluster_makes_the_bytes_of_one_process_though_workers_are_killed_on_the_way(
-    cluster: str, collection: Path, whole: dict[str, bytes], notes: Path, tmp_path: Path
-) -> None:
-    spec = f"ray_embedders:Noting?notes={notes}&pause=0.1&dies_at=d13&times=2"
-    out = embed(collection, spec, tmp_path / "v", engine="ray", actors=2, **OPTIONS)
-    assert len(list(notes.glob("death.*"))) == 2
-    # of the unit's first batch: two processes that died, one that did not
-    assert len(encoded(notes)["d10"]) == 3
-    assert content(out) == whole
-    assert json.loads((out / "manifest.json").read_text())["embedder"] == spec
-    before = encoded(notes)
-    assert f".{os.getpid()}" not in set().union(*before.values())
-    with pytest.raises(
-        TooManyFailures, match=r"4 of 23 items failed and 3 may \(max_failures\)"
-    ):  # complete, and judged anew
-        embed(collection, spec, out, engine="ray", **OPTIONS | {"max_failures": 3})
-    assert encoded(notes) == before
-
-
-@pytest.mark.slow
 def test_a_unit_that_always_kills_its_process_ends_the_job_which_goes_on_anywhere(
     cluster: str,
     collection: Path,
@@ -128,7 +110,7 @@ def test_a_unit_that_always_kills_its_process_ends_the_job_which_goes_on_anywher
 
 
 @pytest.mark.slow
-def test_a_driver_killed_on_the_way_goes_on_with_the_shards_it_had(
+def test_driver_and_workers_are_killed_on_the_way_and_the_bytes_are_those_of_one_process(
     cluster: str, collection: Path, whole: dict[str, bytes], notes: Path, tmp_path: Path
 ) -> None:
     spec = f"ray_embedders:Noting?notes={notes}"
@@ -148,22 +130,47 @@ def test_a_driver_killed_on_the_way_goes_on_with_the_shards_it_had(
     assert len(saved) < 5
     before = encoded(notes)
     assert set().union(*before.values()), "the driver did not use the cluster of RAY_ADDRESS"
+
+    spec += "&pause=0.1&dies_at=d22&times=2"  # of the last shard, which the driver had not reached
     out = embed(collection, spec, tmp_path / "v", engine="ray", actors=2, **OPTIONS)
+    assert len(list(notes.glob("death.*"))) == 2
+    after = encoded(notes)
+    # of the unit's first batch: two processes that died, one that did not
+    assert len(after["d20"]) == 3
     assert content(out) == whole
-    again = {name for name, processes in encoded(notes).items() if processes - before.get(name, set())}
-    assert again
+    assert json.loads((out / "manifest.json").read_text())["embedder"] == spec
+    again = {name for name, processes in after.items() if processes - before.get(name, set())}
     assert not {f"d{int(path.stem.removeprefix('shard-')) * 5}" for path in saved} & again
+    assert f".{os.getpid()}" not in set().union(*after.values())
+    with pytest.raises(
+        TooManyFailures, match=r"4 of 23 items failed and 3 may \(max_failures\)"
+    ):  # complete, and judged anew
+        embed(collection, spec, out, engine="ray", **OPTIONS | {"max_failures": 3})
+    assert encoded(notes) == after
 
 
-@pytest.mark.slow
-def test_errors_of_actors_come_back_in_their_own_words(
-    cluster: str, collection: Path, notes: Path, tmp_path: Path
-) -> None:
-    spec = f"ray_embedders:Noting?notes={notes}"
+def test_an_error_in_an_actor_comes_back_in_its_own_words(collection: Path, notes: Path) -> None:
+    """Without a cluster: what an actor gives back is a row of a table, whether it is a shard or an error."""
+    spec = f"ray_embedders:Noting?notes={notes}&fails_at=d11"
+    card = load_embedder(spec).card
+    actor = ray_engine.ShardEmbedder(
+        spec=spec, folder=str(TESTS), fingerprint=card.fingerprint, root=str(collection), role="document",
+        batch_size=2, missing={}, dim=card.dim, dtype="float16",
+    )  # fmt: skip
+    rows = (collection / "corpus.jsonl").read_bytes().splitlines(keepends=True)
+    made = [
+        actor(pa.Table.from_pylist([{"first": at, "block": b"".join(rows[at : at + 2]), "error": ""}]))
+        for at in (8, 10)
+    ]
+    assert (made[0]["error"][0].as_py(), made[0]["ids"][0].as_py()) == ("", ["d8", "d9"])
     with pytest.raises(
         RuntimeError, match="'keywords' failed on the batch of items d10, d11: MemoryError: out of"
     ):
-        embed(collection, f"{spec}&fails_at=d11", tmp_path / "v", engine="ray", **OPTIONS)
+        ray_engine._keep(None, made[1])
+
+
+@pytest.mark.slow
+def test_an_embedder_that_does_not_open_is_refused(cluster: str, collection: Path, tmp_path: Path) -> None:
     with pytest.raises(RefusedRequest, match="unknown option 'note'"):
         embed(collection, "ray_embedders:Noting?note=x", tmp_path / "x", engine="ray", **OPTIONS)
     assert not (tmp_path / "x").exists()

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from vidvec_msg.errors import Failure, JobFailed
 from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.embedding import writing as unfinished
-from vidvec_msg.retrieval.embedding.writing import VectorsWriter, write_matrix, writing
+from vidvec_msg.retrieval.embedding.shard_files import write_matrix
+from vidvec_msg.retrieval.embedding.writing import VectorsWriter, writing
 
 TESTS = Path(__file__).parents[2]
 COUNT, SIZE, DIM = 17, 5, 3

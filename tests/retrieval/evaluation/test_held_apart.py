@@ -1,12 +1,22 @@
 """Validation queries are told from those of the test by what they hold."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item
-from vidvec_msg.retrieval.evaluation.held_apart import content, refuse_shared_queries
+from vidvec_msg.retrieval.evaluation.held_apart import (
+    Shown,
+    _Stretches,
+    alike,
+    contents_of,
+    refuse_shared_queries,
+    shown_by,
+)
 from vidvec_msg.retrieval.evaluation.sides import Sides
 
 
@@ -57,7 +67,103 @@ def test_an_item_without_a_positive_asks_nothing() -> None:
     refuse_shared_queries(TEST, silent, what="weights", same_folder=True)
 
 
+def test_a_mirrored_pair_of_texts_is_found() -> None:
+    """Who searches for the bed by "Rest well." has told the reverse search of the test its answer."""
+    told = refused(sides({"v": "A bed"}, {"w": "rest well."}, v="w"), same_folder=False)
+    assert "1 queries hold what documents with a positive of the test hold: 'v' is 'y' of the test" in told
+    assert "1 documents with a positive hold what queries of the test hold: 'w' is 'b' of the test" in told
+
+
+def clips(root: Path, **segments: tuple[str, float | None, float | None]) -> Sides:
+    """A query for each clip: a file, and where it starts and ends."""
+    corpus = tuple(Item(n, video=root / file, start=a, end=b) for n, (file, a, b) in segments.items())
+    queries = tuple(Item(f"q-{n}", text=f"{root} {n}") for n in segments)
+    return Sides(corpus, queries, {f"q-{name}": {name: 1} for name in segments})
+
+
+@pytest.mark.parametrize(
+    ("test", "validation", "shared"),
+    [
+        ((0, 10), (5, 15), True),
+        ((5, 15), (0, 10), True),
+        ((0, 30), (10, 20), True),  # within
+        ((10, 20), (0, None), True),  # the whole file holds its segments
+        ((None, 10), (9.5, None), True),
+        ((0, 10), (10, 20), False),  # neighbours touch
+        ((0, 10), (20, 30), False),
+    ],
+)
+def test_segments_that_overlap_are_one_clip(
+    tmp_path: Path,
+    test: tuple[float | None, float | None],
+    validation: tuple[float | None, float | None],
+    shared: bool,
+) -> None:
+    for folder in ("here", "there"):  # a copy in another folder, under another name
+        (tmp_path / folder).mkdir()
+    (tmp_path / "here" / "one.mp4").write_bytes(b"clip" * 100_000)
+    (tmp_path / "there" / "copy.mp4").write_bytes(b"clip" * 100_000)
+    here = clips(tmp_path / "here", far=("one.mp4", 100, 101), mine=("one.mp4", *test))
+    there = clips(tmp_path / "there", theirs=("copy.mp4", *validation))
+    if not shared:
+        refuse_shared_queries(here, there, what="weights", same_folder=False)
+        return
+    with pytest.raises(RefusedRequest, match=r"'theirs' is '(?:mine|far)' of the test"):
+        refuse_shared_queries(here, there, what="weights", same_folder=False)
+
+
+stretches = st.lists(
+    st.builds(lambda what, start, size: Shown(what, start, start + size), st.sampled_from("ab"),
+              st.integers(0, 30), st.integers(1, 9)),
+    min_size=1, max_size=12,
+)  # fmt: skip
+
+
+def overlap(one: Shown, other: Shown) -> bool:
+    return one.what == other.what and one.start < other.end and other.start < one.end
+
+
+@given(stretches)
+def test_numbers_are_alike_where_a_chain_of_overlaps_leads(shown: list[Shown]) -> None:
+    numbers = alike(shown)
+    reached = {one: {one} for one in shown}
+    for _round in shown:
+        for one in shown:
+            reached[one] |= {other for near in reached[one] for other in shown if overlap(near, other)}
+    for one in shown:
+        assert {other for other in shown if numbers[other] == numbers[one]} == reached[one]
+
+
+@given(stretches, stretches)
+def test_refused_exactly_where_two_overlap(mine: list[Shown], theirs: list[Shown]) -> None:
+    held = _Stretches({str(number): one for number, one in enumerate(mine)})
+    for one in theirs:
+        found = held.over(one)
+        assert (found is not None) == any(overlap(one, other) for other in mine)
+        assert found is None or overlap(one, mine[int(found)])
+
+
+def test_contents_are_of_what_is_shown_wherever_it_lies(tmp_path: Path) -> None:
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "one.mp4").write_bytes(b"clip" * 100)
+    here = clips(tmp_path / "here", a=("one.mp4", None, None), gone=("lost.mp4", None, None))
+    there = Sides(clips(tmp_path / "there", a=("one.mp4", 0, None)).corpus, here.queries, here.qrels)
+    before = contents_of(here)
+    assert contents_of(there) == before  # a clip that is missing in both is none
+    said = Sides((replace(here.corpus[0], transcript="said"),), here.queries, here.qrels)
+    assert contents_of(said) == before
+    (tmp_path / "here" / "one.mp4").write_bytes(b"clap" * 100)
+    after = contents_of(here)
+    assert (after["queries"], after["corpus"] == before["corpus"]) == (before["queries"], False)
+    (tmp_path / "here" / "one.mp4").unlink()
+    assert contents_of(here)["corpus"] not in (before["corpus"], after["corpus"])
+
+
 def test_media_are_told_by_their_bytes_and_segment(tmp_path: Path) -> None:
+    def content(item: Item) -> Shown:
+        return shown_by([item])[item.id]
+
     one, copy, other = (tmp_path / name for name in ("one.mp4", "renamed.mp4", "other.mp4"))
     one.write_bytes(b"clip" * 100_000)
     copy.write_bytes(b"clip" * 100_000)

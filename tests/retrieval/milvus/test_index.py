@@ -26,8 +26,8 @@ from vidvec_msg.formats.trec import read_run
 from vidvec_msg.retrieval.embed import embed_items
 from vidvec_msg.retrieval.index import build_index, index
 from vidvec_msg.retrieval.indexes.add import add_vectors, index_add
+from vidvec_msg.retrieval.indexes.conditions import Range, Where
 from vidvec_msg.retrieval.indexes.delete import delete_items
-from vidvec_msg.retrieval.indexes.filtering import Range, Where
 from vidvec_msg.retrieval.indexes.searchable import open_index
 from vidvec_msg.retrieval.indexes.vector_index import VectorIndex
 from vidvec_msg.retrieval.milvus import build as milvus_build

@@ -60,6 +60,20 @@ def test_halves_share_neither_queries_nor_relevant_items(
     assert again == (first, second)
 
 
+def test_overlapping_segments_and_mirrored_texts_stay_together(tmp_path: Path) -> None:
+    clip = tmp_path / "talk.mp4"
+    clip.write_bytes(b"pixels" * 1000)
+    segments = {"d0": (0, 10), "d1": (8, 18), "d2": (18, 28), "d3": (40, 50)}
+    corpus = [Item(name, video=clip, start=a, end=b) for name, (a, b) in segments.items()]
+    corpus.append(Item("d4", text="Query 3"))  # what another query says
+    queries = tuple(Item(f"q{n}", text=f"query {n}") for n in range(5))
+    loaded = Collection(tmp_path, tuple(corpus), queries, {"test": {f"q{n}": {f"d{n}": 1} for n in range(5)}})
+    for seed in range(20):
+        for half in halved(loaded, "test", share=0.5, keep_together=None, seed=seed):
+            assert ("q0" in half) == ("q1" in half)
+            assert ("q3" in half) == ("q4" in half)
+
+
 def test_a_split_alone_is_halved_and_says_so(tmp_path: Path) -> None:
     halves = read_halves(write_texts(tmp_path / "C"), **OPTIONS)
     assert halves.how == "split test halved by queries (seed 0, 50% choose)"

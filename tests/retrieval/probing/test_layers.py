@@ -9,18 +9,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from probed import write_texts
+from safetensors.torch import load_file, save_file
 from tiny_models import build_tiny_mllm
+from transformers import AutoModel
 
 from vidvec_msg.cli import main
 from vidvec_msg.embedders.load import load_embedder
+from vidvec_msg.embedders.read_outs import ReadOut
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.collections import Collection
 from vidvec_msg.formats.vectors import VectorsFolder
 from vidvec_msg.retrieval.evaluate import evaluate_collection
 from vidvec_msg.retrieval.probing import layer_vectors
-from vidvec_msg.retrieval.probing.halves import halved
-from vidvec_msg.retrieval.probing.layer_vectors import SideBySide
+from vidvec_msg.retrieval.probing.halves import halved, read_halves
+from vidvec_msg.retrieval.probing.layer_vectors import LayerVectors, SideBySide
 from vidvec_msg.retrieval.probing.layers_verb import probe_layers
 
 pytestmark = pytest.mark.filterwarnings("ignore::vidvec_msg.embedders.check.CollapsedSpaceWarning")
@@ -126,6 +130,40 @@ def test_the_same_command_gives_the_same_bytes_and_halves_keep_the_order(
         assert first["forward"]["metrics"]["map"] == pytest.approx(
             second["forward"]["metrics"]["map"], abs=0.05
         )
+
+
+def test_states_beyond_float16_are_kept_since_they_are_unit_vectors(collection: Path, tmp_path: Path) -> None:
+    """Raw states grow with depth, and one dimension above all: a thousand times the others, beyond 65,504."""
+    folder = build_tiny_mllm(tmp_path / "M", "text")
+    weights = load_file(folder / "model.safetensors")
+    weights["model.layers.0.mlp.down_proj.weight"] *= 1e9
+    weights["model.layers.0.mlp.down_proj.weight"][7] *= 1e3
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    state = AutoModel.from_pretrained(folder)(torch.arange(9)[None], output_hidden_states=True).hidden_states[
+        1
+    ]
+    assert state.abs().median() > np.finfo(np.float16).max
+    assert state[..., 7].abs().median() > 100 * state.abs().median()
+
+    loaded = load_embedder(f"mllm:{folder}?dtype=float32")
+    read_outs = [ReadOut(layer, "mean") for layer in (1, 2, 3)]
+    halves = read_halves(
+        collection,
+        test="test",
+        validation=None,
+        share=0.5,
+        keep_together=None,
+        pool="corpus",
+        seed=0,
+        what="it",
+    )
+    many = LayerVectors(
+        loaded.variant(read_outs=read_outs), halves, tmp_path / "V", dtype="float16", batch_size=0, spec="it"
+    )
+    many.make()
+    for number, one in enumerate(read_outs):
+        exact = loaded.variant(read_outs=[one]).encode(halves.corpus, role="document")
+        np.testing.assert_allclose(many.of(number).corpus.vectors, exact, rtol=2e-3, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from probed import write_texts
 from tiny_models import build_tiny_mllm
 
 from vidvec_msg.cli import main
+from vidvec_msg.embedders.contract import Role
 from vidvec_msg.embedders.load import load_embedder
+from vidvec_msg.embedders.multimodal_llm import MultimodalLLM
 from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.evaluate import evaluate_collection
 from vidvec_msg.retrieval.probing import cell_vectors
 from vidvec_msg.retrieval.probing.cell_vectors import CellVectors, plain_for
@@ -241,3 +245,35 @@ def test_from_a_yaml_file(
     told = capsys.readouterr().out
     assert "| as given |" in told
     assert "Of 7 compared, by forward map:" in told
+
+
+def test_a_probe_that_stopped_goes_on_with_the_cells_that_are_missing(
+    probe: Path, model: str, collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill in the midst of a pass is in test_layers.py."""
+    out, encode, calls = tmp_path / "P", MultimodalLLM.encode, list[int]()
+
+    def stops(self: MultimodalLLM, items: Sequence[Item], *, role: Role) -> Any:
+        calls.append(len(items))
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return encode(self, items, role=role)
+
+    monkeypatch.setattr(MultimodalLLM, "encode", stops)
+    with pytest.raises(KeyboardInterrupt):
+        probe_prompts(collection, model, out, **GRID)
+    finished = {path: path.stat().st_mtime_ns for path in out.glob("vectors/*/manifest.json")}
+    assert len(finished) == 3
+    assert not (out / "probe.json").exists()
+    calls.clear()
+
+    def counted(self: MultimodalLLM, items: Sequence[Item], *, role: Role) -> Any:
+        calls.append(len(items))
+        return encode(self, items, role=role)
+
+    monkeypatch.setattr(MultimodalLLM, "encode", counted)
+    probe_prompts(collection, model, out, **GRID)
+    assert len(calls) == sum(report(probe)["embedded"].values()) - 3
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished
+    assert report(out) == report(probe)
+    assert (out / "probe.md").read_bytes() == (probe / "probe.md").read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +12,16 @@ import pytest
 from retrieval.reranking.judges import Judge, marked
 
 from vidvec_msg.errors import RefusedRequest, TooManyFailures
+from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.trec import read_run
 from vidvec_msg.retrieval import rerank as module
 from vidvec_msg.retrieval.compare import compare_runs
 from vidvec_msg.retrieval.evaluate import evaluate_collection, read_report
+from vidvec_msg.retrieval.fuse import fuse_runs
 from vidvec_msg.retrieval.rerank import rerank
 from vidvec_msg.retrieval.reranking import second_stage
+from vidvec_msg.retrieval.reranking.contract import Group
+from vidvec_msg.retrieval.reranking.judgements import Judgements, judge_all
 
 KEYWORD = "fakes:KeywordEmbedder"
 ROOT = Path(__file__).parents[2]
@@ -89,6 +94,24 @@ def test_below_the_depth_the_list_is_as_it_was(folders, judge, tmp_path):
             assert scores == sorted(scores, reverse=True)
 
 
+def test_its_scores_are_not_added_up_unless_every_candidate_was_judged(folders, judge, tmp_path):
+    judge()
+    rerank(folders["test"], "judge", tmp_path / "top", depth=2, pictures=False)
+    rerank(folders["test"], "judge", tmp_path / "whole", depth=18, pictures=False)
+    for out, options in (("a", {}), ("b", {"method": "sum", "normalize": "rank"})):
+        fuse_runs([folders["test"], tmp_path / "top"], tmp_path / out, pictures=False, **options)
+    fuse_runs([folders["test"], tmp_path / "whole"], tmp_path / "c", method="sum", pictures=False)
+    told = (
+        r"(?s)joins min-max scores, .* --method rrf or --normalize rank.*top: 2 of 18 candidates are judged"
+    )
+    with pytest.raises(RefusedRequest, match=f"{told} in its forward lists.*2 of 9 .* reverse lists"):
+        fuse_runs([folders["test"], tmp_path / "top"], tmp_path / "d", method="max", pictures=False)
+    judge(fails=["d-apple-0-0"])
+    rerank(folders["test"], "judge", tmp_path / "holes", depth=18, max_failures=99, pictures=False)
+    with pytest.raises(RefusedRequest, match="holes: 9 pairs could not be judged"):
+        fuse_runs([folders["test"], tmp_path / "holes"], tmp_path / "d", method="mnz", pictures=False)
+
+
 def test_compare_reads_the_folder(folders, judge, tmp_path):
     judge()
     rerank(folders["test"], "judge", tmp_path / "r", depth=6, pictures=False)
@@ -149,6 +172,65 @@ def test_kept_judgements_serve_another_folder(folders, judge, tmp_path):
     other = judge(lift=1.0)  # another reranker's judgements are not its own
     rerank(folders["test"], "judge", tmp_path / "d", depth=4, judgements=kept, pictures=False)
     assert len(other.asked) > len(deeper.asked)
+
+
+def test_clips_that_were_replaced_since_the_evaluation_are_refused(folders, judge, tmp_path):
+    root = tmp_path / "c"
+    shutil.copytree(folders["collection"], root)
+    evaluate_collection(root, KEYWORD, tmp_path / "e", pool="split", pictures=False)
+    moved = root.rename(tmp_path / "moved")
+    corpus = moved / "corpus.jsonl"
+    before = corpus.read_text()
+    corpus.write_text(before.replace('"apple apple0"', '"grape apple0"'))
+    used = judge()
+    told = r"collection .*moved is no longer what .*e was made of \(corpus\): clips or texts were replaced"
+    with pytest.raises(RefusedRequest, match=told):
+        rerank(tmp_path / "e", "judge", tmp_path / "r", depth=4, collection=moved)
+    assert used.asked == []
+    assert not (tmp_path / "r").exists()
+    corpus.write_text(before.replace('"apple apple0"', '"apple apple0", "transcript": "said since"'))
+    rerank(tmp_path / "e", "judge", tmp_path / "r", depth=4, collection=moved, pictures=False)
+    assert used.asked
+
+
+def test_a_judgement_is_of_the_clip_as_it_was(tmp_path):
+    clip = tmp_path / "clip.mp4"
+    clip.write_bytes(b"pixel" * 100_000)
+    group = Group(Item("a", video=clip), (Item("t", text="the message"),))
+    judge_all(Judge(), [group], Judgements(tmp_path / "kept.jsonl"))
+    again = judge_all(Judge(), [group], Judgements(tmp_path / "kept.jsonl"))
+    content = bytearray(clip.read_bytes())
+    content[250_000:250_005] = b"PIXEL"  # in the middle: name, size and both ends are the same
+    clip.write_bytes(content)
+    replaced = judge_all(Judge(), [group], Judgements(tmp_path / "kept.jsonl"))
+    assert (again.asked, replaced.asked) == (0, 1)
+
+
+def test_one_job_at_a_time_adds_to_a_file_of_judgements(folders, judge, tmp_path):
+    """A second one would take the first one's last line, half written, for that of a killed process."""
+    shared = tmp_path / "shared" / "kept.jsonl"
+    judge()
+    options = {"depth": 4, "judgements": shared, "pictures": False}
+    holding = (
+        "import sys; from pathlib import Path; from vidvec_msg.runs import only_writer\n"
+        "with only_writer(Path(sys.argv[1]), what='it', file='kept.jsonl'):\n"
+        "    print('held', flush=True); input()"
+    )
+    shared.parent.mkdir()
+    command = [sys.executable, "-c", holding, str(shared.parent)]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(
+            RefusedRequest,
+            match=rf"writing into judgements .*kept.jsonl; .*--judgements.*\(process {other.pid} ",
+        ):
+            rerank(folders["test"], "judge", tmp_path / "a", **options)
+        rerank(folders["test"], "judge", tmp_path / "b", depth=4, pictures=False)  # into its own file
+        other.communicate("\n")
+    rerank(folders["test"], "judge", tmp_path / "a", **options)
+    assert shared.read_bytes() == (tmp_path / "b" / "judgements.jsonl").read_bytes()
 
 
 def test_temperature_weight_and_reliability_come_from_the_validation_queries(folders, judge, tmp_path):
@@ -232,6 +314,8 @@ def test_a_run_file_of_one_direction(folders, judge, tmp_path, capsys):
     report = json.loads(capsys.readouterr().out)
     assert value(report["reranked"], "reverse", "reranked") == 1.0
     assert "forward" not in report["reranked"]
+    with pytest.raises(RefusedRequest, match="is no evaluation of both directions"):
+        read_report(tmp_path / "r")
     assert read_run(tmp_path / "r" / "runs" / "reverse.trec").keys() == read_run(run).keys()
 
 
@@ -312,6 +396,9 @@ def test_evaluate_reranks_beside_its_own_numbers(folders, tmp_path, monkeypatch)
         assert value(section, way, "single stage") == done.report[way]["metrics"]["map"]["value"]
         assert value(section, way, "reranked") == 1.0
         assert {row["row"] for row in section[way]["differences"]} == {"reranked", "fused"}
+    # the lists of this folder are the embedder's, of one scale; those of a reranked one are not
+    evaluate_collection(folders["collection"], KEYWORD, tmp_path / "f", pool="split", pictures=False)
+    fuse_runs([tmp_path / "e", tmp_path / "f"], tmp_path / "g", method="sum", pictures=False)
     assert "## Reranked" in (tmp_path / "e" / "report.md").read_text()
     assert "Reranked" in (tmp_path / "e" / "report.html").read_text()
     assert (tmp_path / "e" / "reranked" / "judgements.jsonl").is_file()

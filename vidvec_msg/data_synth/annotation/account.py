@@ -61,6 +61,7 @@ def account_of(
         "ratings": dict(sorted(Counter(r for one in found for r in one.ratings.values()).items())),
         "most_ratings_of_a_candidate": max(map(len, given.of_task.values())),
         "cells_without_a_rating": given.missing,
+        "rejected_assignments": given.rejected,
         "funnel": [
             {"step": one.name, "given": one.given, "left": one.left, "reasons": dict(one.codes)}
             for one in way
@@ -86,6 +87,8 @@ def told_of(account: Mapping[str, Any], way: Sequence[funnel.Stage]) -> str:
         "with a file)",
         f"agreement of all rated: weighted kappa {told[0]} on 1-6, {told[1]} on the collapsed scale",
     ]
+    if rejected := account["rejected_assignments"]:
+        lines.append(f"assignments that the platform says were rejected, left out: {rejected:,}")
     if without:
         more = f", … {len(without) - _SHOWN} more" if len(without) > _SHOWN else ""
         lines.append(f"messages without a clip, left out: {', '.join(without[:_SHOWN])}{more}")

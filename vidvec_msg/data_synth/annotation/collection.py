@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections import Counter
@@ -24,12 +23,12 @@ from vidvec_msg.data_synth.annotation.verdicts import (
     funnel_of,
     verdicts,
 )
-from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures
+from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures, first_failures
 from vidvec_msg.formats.collections import write_collection
 from vidvec_msg.formats.relevance import Qrels
 from vidvec_msg.retrieval.collect.candidates import relative
 from vidvec_msg.retrieval.embed import allowed_failures
-from vidvec_msg.runs import replacing, require_new, write_json
+from vidvec_msg.runs import replacing, require_new, write_json, write_json_lines, write_text
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +75,7 @@ def collection_from_ratings(
         rule: when a candidate stays; VidMsg's rule if not given.
         per_message: candidates of each message that people were asked about, the best ranked; 0 takes all.
         tasks: ``tasks.csv`` that was given out: other candidates are not missed.
-        columns: heading per role (task, message, clip, rater, rating) of tables with other headings.
+        columns: heading per role (task, message, clip, rater, rating, status) of tables with other headings.
         raters: headings of the people's columns in wide tables, where others could be taken for one.
         files: folder of clips, or a table with clip_id and file. Clips stay where they are.
         missing: with files, what happens to a clip without one: "leave_out" lists it and leaves it and its
@@ -225,12 +224,11 @@ def _write(
         queries=[_message_row(one) for one in messages.values()],
         qrels={split: _qrels(found, messages.keys(), clips.keys(), grades)},
     )
-    _write_lines(out / RATED, [one.row() for one in found])
-    _write_lines(out / LEFT_OUT, [asdict(one) for one in left_out])
+    write_json_lines(out / RATED, [one.row() for one in found])
+    write_json_lines(out / LEFT_OUT, [asdict(one) for one in left_out])
     with replacing(out / PICTURE) as temporary:
         funnel.draw(way, temporary)
-    with replacing(out / CARD) as temporary:
-        temporary.write_text(page(account, way, [one.candidate for one in stays]), encoding="utf-8")
+    write_text(out / CARD, page(account, way, [one.candidate for one in stays]))
     write_json(out / MANIFEST, account)
 
 
@@ -273,16 +271,9 @@ def _qrels(
     return qrels
 
 
-def _write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    with replacing(path) as temporary:
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        temporary.write_text("".join(lines), encoding="utf-8")
-
-
 def _refuse_too_many(left_out: Sequence[Failure], allowed: int, out: Path) -> None:
     if len(left_out) > allowed:
-        shown = "; ".join(f"{one.item}: {one.reason}" for one in left_out[:3])
         raise TooManyFailures(
             f"{len(left_out)} clips have no file and {allowed} may (max_failures); the collection holds the "
-            f"others, the reasons are in {out / LEFT_OUT}: {shown}"
+            f"others, the reasons are in {out / LEFT_OUT}: {first_failures(left_out, len(left_out))}"
         )

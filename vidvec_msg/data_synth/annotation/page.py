@@ -28,7 +28,8 @@ def rating_page(tasks: Sequence[Candidate], folder: Path, *, title: str, who: st
     return judgement_page(
         _TEMPLATE,
         rows,
-        about=[[one.task for one in tasks], who],
+        about=[one.task for one in tasks],
+        whose=who,
         title=title,
         meanings=MEANINGS,
         too_obvious=TOO_OBVIOUS,

@@ -33,10 +33,12 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "clip": ("clip_id", "Input.clip_id"),
     "rater": ("rater", "rater_id", "WorkerId", "worker_id"),
     "rating": ("rating", "Answer.rating", "score"),
+    "status": ("AssignmentStatus",),
 }
 """What a column can be, and the headings by which it is known; those of Mechanical Turk among them."""
 
 _AS_GIVEN = re.compile(rf"{re.escape(Path(TASKS).stem)}(_\d+| ?\(\d+\))?")  # tasks_1 was set aside
+_REJECTED = "rejected"
 _DELIMITERS = (",", ";", "\t", "|")
 _NO_PERSON = {*COLUMNS, "title", "description", "source", "keywords", "rank", "score", "note", "rated_at"}
 
@@ -48,11 +50,13 @@ class Ratings:
     Args:
         of_task: task → rater → rating, 1 to 6; raters in the order in which they stand in the files.
         missing: cells of tasks that somebody was asked about and did not rate.
+        rejected: rows of assignments that were rejected, whose ratings are not counted.
         files: names of the files that could be read.
     """
 
     of_task: dict[str, dict[str, int]] = field(default_factory=dict)
     missing: int = 0
+    rejected: int = 0
     files: list[str] = field(default_factory=list)
 
     @property
@@ -80,7 +84,7 @@ def read_ratings(
         candidates: that people were asked about.
         problems: noted there: files that cannot be read, ratings out of the scale, unknown tasks, somebody
             who rated a task twice and differently.
-        columns: heading per role (task, message, clip, rater, rating) where it differs.
+        columns: heading per role (task, message, clip, rater, rating, status) where it differs.
         raters: headings of the people's columns in wide tables; all that are not known as something else if
             not given.
     """
@@ -146,6 +150,9 @@ class _Reader:
                 self.problems.add(f"{where}: {len(row)} cells, and the header has {len(header)}")
                 continue
             cells = [*row, *[""] * (len(header) - len(row))]
+            if "status" in columns and cells[columns["status"]].strip().lower() == _REJECTED:
+                self.found.rejected += 1
+                continue
             task = self._task(cells, columns, where)
             if task is None:
                 continue

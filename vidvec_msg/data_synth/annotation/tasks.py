@@ -18,7 +18,7 @@ from vidvec_msg.data_synth.annotation.assignment import assigned
 from vidvec_msg.data_synth.annotation.candidates import Candidate, first_of_each, read_candidates
 from vidvec_msg.data_synth.annotation.page import rating_page
 from vidvec_msg.errors import Problems, RefusedRequest
-from vidvec_msg.runs import file_digest, replacing, require_new, set_aside, write_json
+from vidvec_msg.runs import file_digest, replacing, require_new, set_aside, write_json, write_text
 
 log = logging.getLogger(__name__)
 
@@ -123,8 +123,7 @@ def _write(
         log.warning("%s was changed since it was made: it is now %s, with what people wrote", table, kept)
     with replacing(table) as temporary:
         temporary.write_bytes(content)
-    with replacing(folder / PAGE) as temporary:
-        temporary.write_text(rating_page(tasks, folder, title=title, who=name), encoding="utf-8")
+    write_text(folder / PAGE, rating_page(tasks, folder, title=title, who=name))
     return table
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from vidvec_msg.data_synth.benchmark.candidates import Candidate
+from vidvec_msg.data_synth.benchmark.providers.contract import Embeds, Provider
 from vidvec_msg.data_synth.benchmark.task import Task
 from vidvec_msg.data_synth.chat import Reply
 from vidvec_msg.data_synth.embedding import MessageVectors
@@ -90,11 +91,13 @@ class ByEmbedder:
         vectors: holds the embedder.
         clip: whether clips are embedded themselves; then all of them are files.
         work: folder of the clips' vectors, which a killed run goes on with.
+        providers: that found the clips; those that have embedded theirs are asked for the vectors.
     """
 
     vectors: MessageVectors
     clip: RankClip
     work: Path
+    providers: Sequence[Provider] = ()
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -104,10 +107,17 @@ class ByEmbedder:
     def scores(self, groups: Sequence[Group]) -> list[list[Score]]:
         """Cosines; each clip is embedded once, whatever messages it is a candidate of."""
         items: dict[str, Item] = {}
-        for group in groups:
-            for one in group.candidates:
-                items.setdefault(_key(one), self._item(one))
-        rows, failures = self._embedded(list(items.values()))
+        rows: dict[str, Vectors] = {}
+        for one in (one for group in groups for one in group.candidates):
+            if _key(one) in rows or _key(one) in items:
+                continue
+            known = self._known(one)
+            if known is None:
+                items[_key(one)] = self._item(one)
+            else:
+                rows[_key(one)] = known
+        made, failures = self._embedded(list(items.values())) if items else ({}, {})
+        rows |= made
         embedder = self._embedder()
         result: list[list[Score]] = []
         for group in groups:
@@ -127,6 +137,13 @@ class ByEmbedder:
         if found is None:
             raise ValueError("ranking by an embedder needs one")
         return found.embedder
+
+    def _known(self, candidate: Candidate) -> Vectors | None:
+        """A clip's vector from the provider that found it."""
+        if self.clip == "words":
+            return None
+        by = next((one for one in self.providers if one.name == candidate.source), None)
+        return by.vector(candidate.clip) if isinstance(by, Embeds) else None
 
     def _item(self, candidate: Candidate) -> Item:
         clip = candidate.clip

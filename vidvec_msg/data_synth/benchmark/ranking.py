@@ -69,6 +69,7 @@ class Ranking:
                 one.clip.description,
                 one.clip.duration,
                 one.places,
+                *([shown] if (shown := _shown(one)) else []),
             ]
             for one in group.candidates
         ]
@@ -108,6 +109,12 @@ class Ranking:
                 else:
                     code, reason = "no score", "it has no score, or a person took it out"
                 self.account.note(Left("ranked", group.message_id, name, code, reason))
+
+
+def _shown(candidate: Candidate) -> dict[str, Any]:
+    """Which part of its video a clip is, and the words that belong to it."""
+    about = candidate.clip.about or {}
+    return {name: about[name] for name in ("start", "end", "text", "transcript", "ocr") if name in about}
 
 
 def _row(rank: int, score: float, candidate: Candidate, name: str) -> Row:

@@ -215,7 +215,9 @@ def _pipeline(
     ranker: Ranker
     how = ("embedder" if what.embedder else "llm") if what.rank == "auto" else what.rank
     if how == "embedder":
-        ranker = ByEmbedder(vectors, "clip" if what.rank_clip == "clip" else "words", out / "vectors")
+        ranker = ByEmbedder(
+            vectors, "clip" if what.rank_clip == "clip" else "words", out / "vectors", providers
+        )
     else:
         ranker = BySearch() if how == "provider" else ByModel(task["ranked"])
     return Pipeline(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vidvec_msg.errors import Problems
-from vidvec_msg.runs import digest_of, replacing
+from vidvec_msg.runs import digest_of, write_text
 
 log = logging.getLogger(__name__)
 
@@ -180,8 +180,7 @@ class StageFile:
         )
         if self.path.is_file() and self.path.read_text(encoding="utf-8") == text:
             return  # a file that a person has open is not touched without need
-        with replacing(self.path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(self.path, text)
 
 
 def _fault(name: str, value: Any, types: tuple[type | None, ...], *, given: bool) -> str:

@@ -15,7 +15,15 @@ import numpy as np
 
 from vidvec_msg.embedders.cascade.recognised_file import RecognisedFile
 from vidvec_msg.embedders.cascade.recognition import Recognition, has_pictures, has_sound
-from vidvec_msg.embedders.contract import ROLES, Embedder, EmbedderCard, Inspection, Inspects, Role, Vectors
+from vidvec_msg.embedders.contract import (
+    Embedder,
+    EmbedderCard,
+    Inspection,
+    Inspects,
+    Role,
+    Vectors,
+    check_role,
+)
 from vidvec_msg.embedders.convert import convert
 from vidvec_msg.embedders.endpoint.vector_cache import user_cache
 from vidvec_msg.errors import Failure, ItemError, RefusedRequest, did_you_mean
@@ -125,8 +133,7 @@ class Cascade:
         Raises:
             ItemError: items without words, each with what is missing; or what the inner embedder raises.
         """
-        if role not in ROLES:
-            raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
+        check_role(role)
         if not items:
             return np.zeros((0, self.card.dim), dtype=np.float32)
         return self.embedder.encode(self.as_texts(items), role=role)

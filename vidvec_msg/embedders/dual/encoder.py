@@ -8,16 +8,14 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from vidvec_msg.embedders.backbone import DTYPES, choose_device
+from vidvec_msg.embedders.backbone import check_options, choose_device
+from vidvec_msg.embedders.batching import halved_if_out_of_memory
 from vidvec_msg.embedders.contract import EmbedderCard
 from vidvec_msg.embedders.dual.frame_pooling import FRAME_POOLING_KERNELS, FRAME_POOLINGS, FramePooling
 from vidvec_msg.embedders.dual.open_clip_towers import OpenClipTowers, is_open_clip
 from vidvec_msg.embedders.dual.role_templates import prompts_on_card, text_templates
 from vidvec_msg.embedders.dual.transformers_towers import TransformersTowers
-from vidvec_msg.embedders.dual.two_towers import (
-    TwoTowerEmbedder,
-    halved_if_out_of_memory,
-)
+from vidvec_msg.embedders.dual.two_towers import TwoTowerEmbedder
 from vidvec_msg.embedders.reading import ClipReader
 from vidvec_msg.formats.items import Pixels
 from vidvec_msg.media.frames import FramePolicy
@@ -83,7 +81,7 @@ class DualEncoder(TwoTowerEmbedder):
         trust_remote_code: bool = False,
         name: str | None = None,
     ) -> None:
-        check_two_tower_options(dtype, batch_size=batch_size, batch_frames=batch_frames)
+        check_options(dtype, batch_size=batch_size, batch_frames=batch_frames)
         if frame_pooling not in FRAME_POOLINGS:
             raise ValueError(f"frame_pooling must be {' or '.join(FRAME_POOLINGS)}, got {frame_pooling!r}")
         if max_patches < 0:
@@ -191,15 +189,6 @@ class FrameTowers:
     def visual_tokens(self, clip: Pixels) -> int:
         """Patches of all frames of a clip."""
         return len(clip) * self.tower.visual_tokens(clip[0])
-
-
-def check_two_tower_options(dtype: str, **counts: int) -> None:
-    """Raises ValueError for a dtype that there is not, or a count below 1."""
-    if dtype != "auto" and dtype not in DTYPES:
-        raise ValueError(f"dtype must be auto, {', '.join(DTYPES)}, got {dtype!r}")
-    for name, value in counts.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
 
 
 def _policy(fps: float | str, max_frames: int, max_pixels: int) -> FramePolicy:

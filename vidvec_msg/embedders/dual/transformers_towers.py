@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,12 @@ import numpy as np
 import torch
 
 from vidvec_msg.embedders.backbone import choose_dtype, multimodal_class, quiet_progress
-from vidvec_msg.embedders.models import local_folder, remote_code_refusal, resolve_model, weights_digest
+from vidvec_msg.embedders.models import (
+    digest_of_loaded,
+    refuse_missing_weights,
+    remote_code_refusal,
+    resolve_model,
+)
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Pixels
 
@@ -55,7 +60,7 @@ class TransformersTowers:
         self.model, self.processor = _load(source, revision, choose_dtype(dtype, device), trust_remote_code)
         self.model.to(device)
         self.device = device
-        self.weights = _digest(source, revision)
+        self.weights = digest_of_loaded(source, revision=revision)
         config = self.model.config
         self._siglip = config.model_type in SIGLIP
         self._image_options = self._options(max_patches)
@@ -222,20 +227,6 @@ def _hint(source: str, said: str) -> str:
     return "" if Path(source).is_dir() else f" If it is an open_clip model, write clip:hf-hub:{source}."
 
 
-def refuse_missing_weights(report: Mapping[str, Any], source: str) -> None:
-    """Refuses a model of which parts would stay random.
-
-    Args:
-        report: what ``from_pretrained(output_loading_info=True)`` says.
-        source: for the message.
-    """
-    if missing := sorted(report["missing_keys"]):
-        raise RefusedRequest(
-            f"model {source!r}: {len(missing)} parameters are missing from the checkpoint and would stay "
-            f"random, for example {missing[0]}"
-        )
-
-
 def refuse_if_no_dual_encoder(config: Any, source: str) -> None:
     """Refuses a checkpoint that is something else, before its weights are read; says what to use.
 
@@ -272,10 +263,3 @@ def _refuse_class(made: type | None, config: Any, source: str) -> None:
     raise RefusedRequest(
         f"model {source!r} is no dual encoder of texts and images ({config.model_type}): {reason}"
     )
-
-
-def _digest(source: str, revision: str | None) -> str:
-    folder = local_folder(source, revision=revision)
-    if folder is None:
-        raise RefusedRequest(f"model {source!r} was loaded, but its files cannot be found for their digest")
-    return weights_digest(folder)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
-import torch
 
+from vidvec_msg.embedders.batching import halved_if_out_of_memory
 from vidvec_msg.embedders.check import unit_vectors, warn_if_collapsed
-from vidvec_msg.embedders.contract import ROLES, EmbedderCard, Inspection, Role, Vectors
+from vidvec_msg.embedders.contract import EmbedderCard, Inspection, Role, Vectors, check_role
 from vidvec_msg.embedders.prompts import TEXT_SLOT
 from vidvec_msg.embedders.reading import ClipReader
 from vidvec_msg.errors import Failure, ItemError
@@ -19,8 +19,6 @@ from vidvec_msg.formats.items import Item, Pixels
 from vidvec_msg.media.frames import frame_times
 
 logger = logging.getLogger(__name__)
-
-Part = TypeVar("Part")
 
 
 class Towers(Protocol):
@@ -151,7 +149,7 @@ class TwoTowerEmbedder:
         Raises:
             ItemError: all items that cannot be read; or items whose vector is not finite.
         """
-        _check_role(role)
+        check_role(role)
         if not items:
             return np.zeros((0, self.card.dim), dtype=np.float32)
         self.prepare(items)
@@ -180,8 +178,7 @@ class TwoTowerEmbedder:
         if waiting:
             self._run_clips(waiting, states)
         self._run_words(words, states)
-        advice = "" if self.card.dtype == "float32" else f" in {self.card.dtype}; try dtype=float32"
-        vectors = unit_vectors(states, items, advice=advice)
+        vectors = unit_vectors(states, items, dtype=self.card.dtype)
         if not self._judged:
             self._judged = warn_if_collapsed(vectors, items, name=self.card.name)
         return vectors
@@ -194,7 +191,7 @@ class TwoTowerEmbedder:
         Raises:
             ItemError: all items that cannot be read.
         """
-        _check_role(role)
+        check_role(role)
         self.prepare(items)
         found: list[Inspection] = []
         failures: list[Failure] = []
@@ -301,26 +298,3 @@ class TwoTowerEmbedder:
                 self.cut_tokens,
                 self.cut_items,
             )
-
-
-def halved_if_out_of_memory(run: Callable[[Sequence[Part]], np.ndarray], batch: Sequence[Part]) -> np.ndarray:
-    """The rows of a batch; in two halves, and those in two, if the GPU's memory does not suffice."""
-    try:
-        return run(batch)
-    except torch.OutOfMemoryError:
-        if len(batch) == 1:
-            raise
-    # outside the except block: the traceback there would keep the tensors alive
-    torch.cuda.empty_cache()
-    half = len(batch) // 2
-    logger.warning(
-        "out of GPU memory with %d items; going on with %d (see batch_size, batch_frames)", len(batch), half
-    )
-    return np.concatenate(
-        [halved_if_out_of_memory(run, batch[:half]), halved_if_out_of_memory(run, batch[half:])]
-    )
-
-
-def _check_role(role: str) -> None:
-    if role not in ROLES:
-        raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from vidvec_msg.embedders.backbone import choose_device, choose_dtype, quiet_progress
+from vidvec_msg.embedders.backbone import check_options, choose_device, choose_dtype, quiet_progress
 from vidvec_msg.embedders.contract import EmbedderCard
-from vidvec_msg.embedders.dual.encoder import check_two_tower_options
 from vidvec_msg.embedders.dual.role_templates import prompts_on_card, text_templates
-from vidvec_msg.embedders.dual.transformers_towers import refuse_missing_weights
 from vidvec_msg.embedders.dual.two_towers import TwoTowerEmbedder
-from vidvec_msg.embedders.models import local_folder, resolve_model, weights_digest
+from vidvec_msg.embedders.models import digest_of_loaded, refuse_missing_weights, resolve_model
 from vidvec_msg.embedders.reading import ClipReader
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Pixels
@@ -72,25 +70,20 @@ class VideoPrism(TwoTowerEmbedder):
         decode_workers: int = 2,
         name: str | None = None,
     ) -> None:
-        check_two_tower_options(dtype, batch_size=batch_size, batch_frames=batch_frames)
+        check_options(dtype, batch_size=batch_size, batch_frames=batch_frames)
         templates = text_templates(query_prompt, document_prompt)
         source = resolve_model(str(model))
         towers = VideoPrismTowers(
             source, revision=revision, device=choose_device(device), dtype=dtype, batch_frames=batch_frames
         )
         policy = FramePolicy.uniform(towers.num_frames, max_pixels=max_pixels)
-        folder = local_folder(source, revision=revision)
-        if folder is None:
-            raise RefusedRequest(
-                f"model {model!r} was loaded, but its files cannot be found for their digest"
-            )
         card = EmbedderCard(
             name=name or Path(model).name,
             dim=towers.dim,
             modalities=("text", "image", "video"),
             base_model=str(model),
             revision=revision,
-            weights=weights_digest(folder),
+            weights=digest_of_loaded(source, revision=revision),
             **prompts_on_card(templates),
             pooling=f"attention over {towers.num_frames} frames, the last one repeated",
             padding="right",

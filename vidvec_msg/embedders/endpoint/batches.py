@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from vidvec_msg.embedders.contract import Vectors
 from vidvec_msg.embedders.endpoint.client import Endpoint, Reply, Unfit
-from vidvec_msg.embedders.endpoint.retries import GaveUp, Retrying, Stopped
+from vidvec_msg.embedders.endpoint.retries import GaveUp, Retrying, Stopped, asking
 from vidvec_msg.errors import JobFailed, RefusedRequest
 
 log = logging.getLogger(__name__)
@@ -93,17 +93,13 @@ class EndpointBatches:
         missing = [key for key in call.texts if key not in call.vectors]
         if not missing:
             return
-        with ThreadPoolExecutor(self.concurrency) as workers:
+        # after an error, answers to requests on their way are kept when they come
+        with asking(self.concurrency, call.stop) as (workers, _):
             batches = list(self._batches(missing, call.texts))
             futures = [workers.submit(self._answer_or_stop, batch, call) for batch in batches]
-            try:
-                for future in as_completed(futures):
-                    with suppress(Stopped):  # by another one, which says why
-                        future.result()
-            except BaseException:  # Ctrl-C too: answers to requests on their way are kept when they come
-                call.stop.set()
-                workers.shutdown(wait=False, cancel_futures=True)
-                raise
+            for future in as_completed(futures):
+                with suppress(Stopped):  # by another one, which says why
+                    future.result()
 
     def probe(self, fields: Mapping[str, str], *, retries: int | None = None) -> Reply:
         """The answer to one short text.

@@ -16,7 +16,7 @@ import numpy as np
 
 from vidvec_msg.embedders.check import unit_vectors, warn_if_collapsed
 from vidvec_msg.embedders.clip_text import clip_fields, words_of_clip
-from vidvec_msg.embedders.contract import ROLES, EmbedderCard, Role, Vectors
+from vidvec_msg.embedders.contract import ROLES, EmbedderCard, Role, Vectors, check_role
 from vidvec_msg.embedders.endpoint.batches import Call, EndpointBatches, Usage
 from vidvec_msg.embedders.endpoint.client import Encoding, Endpoint
 from vidvec_msg.embedders.endpoint.retries import Retrying
@@ -150,8 +150,7 @@ class EndpointEmbedder:
             JobFailed: the endpoint does not answer. What it has answered is kept.
             RefusedRequest: the endpoint refuses key, model or options.
         """
-        if role not in ROLES:
-            raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
+        check_role(role)
         texts = [self._prompts[role] + text for text in self._texts(items)]
         keys = [self._key(text, role) for text in texts]
         call = Call(dict(zip(keys, texts, strict=True)), self._role_fields[role], self._dim, keep=self._keep)

@@ -13,7 +13,9 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 log = logging.getLogger(__name__)
@@ -178,6 +180,26 @@ class Retrying:
         with self._lock:
             self._busy_since = None
             self._pause = FIRST_COOL_DOWN
+
+
+@contextmanager
+def asking(
+    concurrency: int, stop: threading.Event | None = None
+) -> Iterator[tuple[ThreadPoolExecutor, threading.Event]]:
+    """Threads that send requests, and the event that ends their waiting: set when the block ends in an error.
+
+    Args:
+        concurrency: requests at a time.
+        stop: the event, if there is one already.
+    """
+    stop = stop or threading.Event()
+    with ThreadPoolExecutor(concurrency) as workers:
+        try:
+            yield workers, stop
+        except BaseException:  # Ctrl-C too, and whoever stops asking
+            stop.set()
+            workers.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _sleep(seconds: float, stop: threading.Event) -> None:

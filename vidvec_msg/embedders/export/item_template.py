@@ -162,20 +162,19 @@ def item_template(wording: Wording) -> str:
     return "\n".join(lines)
 
 
-def check_template(chat: Chat, prompt: PromptTemplate, template: str, texts: Sequence[str] = ()) -> None:
+def check_template(chat: Chat, prompt: PromptTemplate, template: str) -> None:
     """Compares token ids of texts under the template with the embedder's own.
 
     Args:
         chat: the embedder's.
         prompt: its template.
         template: of :func:`item_template`.
-        texts: beside the built-in ones, which hold what text usually breaks on.
 
     Raises:
         RefusedRequest: a text has other token ids.
     """
     inside = [f"before {token} behind" for token in _broken_up(chat, prompt)]
-    for text in (*PROBES, *inside, *texts):
+    for text in (*PROBES, *inside):
         ours = chat.text_ids(prompt, text, max_tokens=_ROOM)
         theirs = ids_under(chat, template, text)
         if ours != theirs:

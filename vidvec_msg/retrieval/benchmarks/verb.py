@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures
+from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures, first_failures
 from vidvec_msg.formats.collections import write_collection
 from vidvec_msg.formats.relevance import Qrels
 from vidvec_msg.media.facts import medium_of_name
@@ -18,8 +18,8 @@ from vidvec_msg.retrieval.benchmarks.clip_files import ClipFiles
 from vidvec_msg.retrieval.benchmarks.material import Benchmark, Material
 from vidvec_msg.retrieval.benchmarks.registry import known_benchmark
 from vidvec_msg.retrieval.collect.candidates import clean_id, relative
-from vidvec_msg.retrieval.embed import allowed_failures
-from vidvec_msg.runs import replacing, require_new, software_versions, write_json
+from vidvec_msg.retrieval.embed import allowed_failures, note_max_failures
+from vidvec_msg.runs import require_new, software_versions, write_json, write_json_lines
 
 log = logging.getLogger(__name__)
 
@@ -110,10 +110,7 @@ def _checked(
         problems.add(str(refusal))
     if missing not in ("leave_out", "keep"):
         problems.add(f"missing is {missing!r}; it is leave_out or keep")
-    if not (0 <= max_failures < 1 or float(max_failures).is_integer()) or max_failures < 0:
-        problems.add(
-            f"max_failures is {max_failures}; it must be a count (0, 1, …) or a share below 1 (0.01)"
-        )
+    note_max_failures(max_failures, problems)
     problems.refuse_if_any()
     return chosen
 
@@ -153,8 +150,8 @@ def _write(
     if material.questions:
         asked = [{**one, "_id": clean_id(one["_id"]), "clip": clean_id(one["clip"])}
                  for one in material.questions if one["clip"] in kept]  # fmt: skip
-        _write_lines(out / QUESTIONS, asked)
-    _write_lines(out / LEFT_OUT, [asdict(one) for one in lost])
+        write_json_lines(out / QUESTIONS, asked)
+    write_json_lines(out / LEFT_OUT, [asdict(one) for one in lost])
     write_json(out / MANIFEST, account)
 
 
@@ -176,13 +173,6 @@ def _reachable(judged: Qrels, kept: set[str]) -> Qrels:
         for text, clips in judged.items()
     }
     return {text: clips for text, clips in rows.items() if clips}
-
-
-def _write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    with replacing(path) as temporary:
-        temporary.write_text(
-            "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
-        )
 
 
 # --- what is told -----------------------------------------------------------------------------------------
@@ -253,9 +243,7 @@ def _text(account: Mapping[str, Any], *, as_json: bool) -> str:
 def _refuse_too_many(lost: Sequence[Failure], allowed: int, out: Path) -> None:
     if len(lost) <= allowed:
         return
-    shown = "; ".join(f"{one.item}: {one.reason}" for one in lost[:3])
-    rest = f"; … and {len(lost) - 3} more" if len(lost) > 3 else ""
     raise TooManyFailures(
         f"{len(lost)} clips have no file and {allowed} may (max_failures); the collection holds the others, "
-        f"the reasons are in {out / LEFT_OUT}: {shown}{rest}"
+        f"the reasons are in {out / LEFT_OUT}: {first_failures(lost, len(lost))}"
     )

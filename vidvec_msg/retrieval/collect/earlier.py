@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vidvec_msg.formats.write_back import side_rows
+from vidvec_msg.retrieval.collect.shared_files import QUERIES, SharedFiles
 
 RECOGNISED = ("transcript", "ocr")
 """Fields that ``annotate`` writes, each with what it knows about them in a field ``…_info``."""
@@ -21,15 +22,13 @@ class Earlier:
     """An earlier run in the same folder.
 
     Args:
-        queries: it wrote queries.jsonl, from its sources.
-        splits: of judgements that it wrote.
+        files: queries and judgements, and which of their lines it wrote.
         rows: id → row of corpus.jsonl, of those with recognised words.
         kept: rows whose recognised words were taken over.
         dropped: rows whose words are of a file that has changed.
     """
 
-    queries: bool = False
-    splits: Collection[str] = ()
+    files: SharedFiles
     rows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     kept: int = 0
     dropped: int = 0
@@ -63,6 +62,8 @@ class Earlier:
     def account(self) -> list[str]:
         """What is told of it."""
         lines = []
+        if self.files.kept:
+            lines.append(f"kept {self.files.kept:,} queries and judgements that were added by hand")
         if self.kept:
             lines.append(f"kept what annotate recognised for {self.kept:,} rows")
         if self.dropped:
@@ -90,5 +91,8 @@ def earlier_run(out: Path, manifest: Path) -> Iterator[Earlier]:
         rows = {
             str(row["_id"]): row for row in side_rows(out, "corpus") if any(name in row for name in noted)
         }
-    yield Earlier(queries, written.get("splits", everything), rows)
+    splits = written.get("splits", everything)
+    files = SharedFiles(out, [*[QUERIES] * queries, *(f"qrels/{split}.tsv" for split in splits)])
+    yield Earlier(files, rows)
+    files.finish()
     before.unlink(missing_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import filecmp
 import json
-import logging
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,11 +14,10 @@ from vidvec_msg.retrieval.collect.candidates import Candidate, LeftOut, relative
 from vidvec_msg.retrieval.collect.earlier import Earlier
 from vidvec_msg.retrieval.collect.joining import Found
 from vidvec_msg.retrieval.collect.probing import Probe
+from vidvec_msg.retrieval.collect.shared_files import JUDGED, QUERIES, write_lines
 from vidvec_msg.retrieval.collect.sidecars import SidecarError, Words, read_words
 from vidvec_msg.retrieval.collect.windows import windows
-from vidvec_msg.runs import replacing, set_aside
-
-log = logging.getLogger(__name__)
+from vidvec_msg.runs import replacing
 
 LEFT_OUT = "left_out.jsonl"
 
@@ -115,25 +113,20 @@ def write_rows(
             lines.append(json.dumps(told, ensure_ascii=False))
             written += 1
             spoken += "transcript" in told
-    for split, judged in found.qrels.items():
-        _write_split(out / "qrels" / f"{split}.tsv", judged, parts, ours=split in earlier.splits)
+    files = {f"qrels/{split}.tsv": _judged(judged, parts) for split, judged in found.qrels.items()}
     if found.queries:
         asked = [
             {name: relative(value, root) if isinstance(value, Path) else value for name, value in row.items()}
             for row in found.queries
         ]
-        texts = [json.dumps(row, ensure_ascii=False) for row in asked]
-        _write_lines(out / "queries.jsonl", texts, ours=earlier.queries)
-    elif earlier.queries:
-        (out / "queries.jsonl").unlink(missing_ok=True)
-    for split in set(earlier.splits) - set(found.qrels):
-        (out / "qrels" / f"{split}.tsv").unlink(missing_ok=True)
+        files[QUERIES] = [json.dumps(row, ensure_ascii=False) for row in asked]
+    earlier.files.write(files)
     reasons = [
         json.dumps({"where": one.where, "reason": one.reason, "broken": one.broken}, ensure_ascii=False)
         for one in found.left_out
     ]
-    _write_lines(out / LEFT_OUT, reasons)
-    _write_lines(out / "corpus.jsonl", lines)
+    write_lines(out / LEFT_OUT, reasons)
+    write_lines(out / "corpus.jsonl", lines)
     return written, spoken
 
 
@@ -170,22 +163,11 @@ def _copy(row: Candidate, out: Path) -> None:
         row.media[medium] = place
 
 
-def _write_split(
-    path: Path, judged: dict[str, dict[str, int]], parts: dict[str, list[str]], *, ours: bool
-) -> None:
+def _judged(judged: dict[str, dict[str, int]], parts: dict[str, list[str]]) -> list[str]:
     """Judgements of a clip are those of each of its segments; those of rows that were left out stay, as
     positives that nobody finds."""
-    lines = ["query-id\tcorpus-id\tscore"]
+    lines = [JUDGED]
     for query, grades in judged.items():
         for document, grade in grades.items():
             lines += [f"{query}\t{part}\t{grade}" for part in parts.get(document, [document])]
-    _write_lines(path, lines, ours=ours)
-
-
-def _write_lines(path: Path, lines: Sequence[str], *, ours: bool = True) -> None:
-    """Replaces a file; one that is not ours, as a person wrote it, gets another name first."""
-    if not ours and path.is_file() and path.read_text(encoding="utf-8-sig").splitlines() != [*lines]:
-        kept = set_aside(path, suffix=f"{path.suffix}.kept")
-        log.warning("%s was not written by collect: it is now %s, since the sources hold others", path, kept)
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
-        stream.writelines(line + "\n" for line in lines)
+    return lines

@@ -10,7 +10,7 @@ from typing import Literal
 
 from filelock import FileLock, Timeout
 
-from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures
+from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures, first_failures
 from vidvec_msg.retrieval.collect import tables
 from vidvec_msg.retrieval.collect.account import account
 from vidvec_msg.retrieval.collect.earlier import earlier_run
@@ -18,7 +18,7 @@ from vidvec_msg.retrieval.collect.joining import read_sources, refuse_collisions
 from vidvec_msg.retrieval.collect.probing import Probe, ProbeFile, probe_all
 from vidvec_msg.retrieval.collect.row_files import LEFT_OUT, unpack, usable, write_rows
 from vidvec_msg.retrieval.collect.windows import windows
-from vidvec_msg.retrieval.embed import allowed_failures
+from vidvec_msg.retrieval.embed import allowed_failures, note_max_failures
 from vidvec_msg.runs import replacing, require_new, software_versions, write_json
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 MANIFEST = "collect.json"  # written last
 PROBES = "probes.jsonl"
 _LOCK = ".collect.lock"
-_SHOWN = 3  # failures that a message spells out
 
 
 def collect(
@@ -178,21 +177,16 @@ def _refuse_bad_request(
         problems.add(f"overlap is {overlap}, and there is no --window that it could be of")
     if workers < 1:
         problems.add(f"workers is {workers}; it must be at least 1")
-    if not (0 <= max_failures < 1 or float(max_failures).is_integer()) or max_failures < 0:
-        problems.add(
-            f"max_failures is {max_failures}; it must be a count (0, 1, 2, …) or a share below 1 (0.01)"
-        )
+    note_max_failures(max_failures, problems)
     problems.refuse_if_any()
 
 
 def _refuse_too_many(broken: Sequence[Failure], allowed: int, out: Path) -> None:
     if len(broken) <= allowed:
         return
-    shown = "; ".join(f"{one.item}: {one.reason}" for one in broken[:_SHOWN])
-    rest = f"; … and {len(broken) - _SHOWN} more" if len(broken) > _SHOWN else ""
     raise TooManyFailures(
         f"{len(broken)} files or rows are broken and {allowed} may be (max_failures); the collection holds "
-        f"the others, the reasons are in {out / LEFT_OUT}: {shown}{rest}"
+        f"the others, the reasons are in {out / LEFT_OUT}: {first_failures(broken, len(broken))}"
     )
 
 

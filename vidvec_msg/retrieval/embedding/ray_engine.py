@@ -32,8 +32,9 @@ from vidvec_msg.formats.item_file import ItemFile, items_in, read_block
 from vidvec_msg.formats.vectors import VectorsFolder
 from vidvec_msg.retrieval.embed import StoredType, refuse_missing_media, write_vectors
 from vidvec_msg.retrieval.embedding.encoding import encode_batch, items_per_call
+from vidvec_msg.retrieval.embedding.shard_files import joined, write_matrix
 from vidvec_msg.retrieval.embedding.spec_paths import spec_from_anywhere
-from vidvec_msg.retrieval.embedding.writing import VectorsWriter, joined, write_matrix
+from vidvec_msg.retrieval.embedding.writing import VectorsWriter
 
 log = logging.getLogger(__name__)
 

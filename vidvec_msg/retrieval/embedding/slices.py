@@ -16,7 +16,8 @@ from typing import Any
 from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.vectors import MANIFEST, VectorsFolder
-from vidvec_msg.retrieval.embedding.writing import WORK, Record, refuse_other_request, shard_name
+from vidvec_msg.retrieval.embedding.shard_files import Record, shard_name
+from vidvec_msg.retrieval.embedding.writing import WORK, refuse_other_request
 from vidvec_msg.runs import read_json, write_json
 
 SLICES = "slices"

@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vidvec_msg.errors import Failure, JobFailed, RefusedRequest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.vectors import FAILURES, IDS, MANIFEST, ROW_GROUP
 from vidvec_msg.retrieval.disk_space import free_bytes, in_words
+from vidvec_msg.retrieval.embedding.metadata import METADATA, metadata_table
+from vidvec_msg.retrieval.embedding.shard_files import Record, Stretch, joined, shard_name, write_matrix
 from vidvec_msg.runs import (
     digest_of,
     file_digest,
@@ -36,8 +37,6 @@ from vidvec_msg.runs import (
 )
 
 WORK = ".work"
-SNIPPET = 200  # characters of an item's text that ids.parquet keeps, enough to recognise it in a result list
-
 # what the parts of a request are called in an error message
 _NAMES = {
     "fingerprint": "embedder fingerprint",
@@ -45,98 +44,6 @@ _NAMES = {
     "count": "number of items",
     "shard_size": "items per shard",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Consecutive items that are done, as the ``.json`` holds them.
-
-    Args:
-        first: position of the first item.
-        stop: position after the last item.
-        ids: ids of the rows, in order: the items without the failed ones.
-        failures: the failed ones, in order.
-        file: name of the ``.npy`` file, shape (len(ids), dim).
-        sha256: of that file.
-    """
-
-    first: int
-    stop: int
-    ids: tuple[str, ...]
-    failures: tuple[Failure, ...]
-    file: str
-    sha256: str
-
-    @classmethod
-    def read(cls, path: Path) -> Record:
-        """The record in a file."""
-        content = json.loads(path.read_text(encoding="utf-8"))
-        content["ids"] = tuple(content["ids"])
-        content["failures"] = tuple(Failure(**failure) for failure in content["failures"])
-        return cls(**content)
-
-    def write(self, work: Path) -> None:
-        """Makes the stretch count: after its rows, and before anything relies on it."""
-        path = (work / self.file).with_suffix(".json")
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps(asdict(self), ensure_ascii=False), encoding="utf-8")
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """What memory keeps of a :class:`Record`: its ids and failures are read again when they are needed.
-
-    Args:
-        first: position of the first item.
-        stop: position after the last item.
-        rows: how many have a vector.
-        file: name of the ``.npy`` file.
-        sha256: of that file.
-    """
-
-    first: int
-    stop: int
-    rows: int
-    file: str
-    sha256: str
-
-    @classmethod
-    def of(cls, record: Record) -> Stretch:
-        """Without the ids."""
-        return cls(record.first, record.stop, len(record.ids), record.file, record.sha256)
-
-    @property
-    def failed(self) -> int:
-        """How many have none."""
-        return self.stop - self.first - self.rows
-
-    @property
-    def is_shard(self) -> bool:
-        """Whether it is a whole one."""
-        return self.file.startswith("shard-")
-
-
-def joined(rows: Sequence[npt.NDArray[Any]], dim: int, dtype: str) -> npt.NDArray[Any]:
-    """The batches of a stretch as one matrix, (rows, dim), also where no item has a vector."""
-    return np.concatenate([np.zeros((0, dim), dtype=dtype), *rows])
-
-
-def write_matrix(stream: BinaryIO, matrix: npt.NDArray[Any]) -> None:
-    """The bytes of ``np.save``, which does not notice a disk that fills up at the last block of a file."""
-    header = np.lib.format.header_data_from_array_1_0(matrix)
-    np.lib.format.write_array_header_1_0(stream, header)
-    stream.write(np.ascontiguousarray(matrix).data)
-
-
-def save_matrix(path: Path, matrix: npt.NDArray[Any]) -> None:
-    """:func:`write_matrix` to a file of its own; OSError where the disk is full."""
-    with path.open("wb") as stream:
-        write_matrix(stream, matrix)
-
-
-def shard_name(number: int) -> str:
-    """Of a shard's files, without their endings; the first number is 0."""
-    return f"shard-{number:05d}"
 
 
 class VectorsWriter:
@@ -429,50 +336,3 @@ def refuse_other_request(out: Path, found: Mapping[str, Any], expected: Mapping[
     lines += [f"  - {_NAMES.get(n, n)}: found {found.get(n)!r}, expected {expected[n]!r}" for n in names]
     lines.append("Give another --out, repeat the first request, or remove the folder to embed anew.")
     raise RefusedRequest("\n".join(lines))
-
-
-METADATA = pa.schema(
-    [
-        *((name, pa.string()) for name in ("id", "text", "video", "image", "audio")),
-        *((name, pa.float64()) for name in ("start", "end")),
-        ("groups", pa.string()),
-    ]
-)
-
-
-def metadata_table(items: Iterable[Item]) -> pa.Table:
-    """What a result list shows of each item: one row an item, in their order.
-
-    Returns:
-        columns ``id``, ``text`` (its first 200 characters), ``video``, ``image``, ``audio`` (paths),
-        ``start``, ``end`` (seconds) and ``groups`` (JSON).
-    """
-    rows = [
-        {
-            "id": item.id,
-            "text": _snippet(item),
-            "video": _path(item.video),
-            "image": _path(item.image),
-            "audio": _path(item.audio),
-            "start": item.start,
-            "end": item.end,
-            "groups": _groups(item),
-        }
-        for item in items
-    ]
-    return pa.Table.from_pylist(rows, schema=METADATA)
-
-
-def _groups(item: Item) -> str:
-    return json.dumps(dict(item.groups), ensure_ascii=False)
-
-
-def _path(source: object) -> str | None:
-    return str(source) if isinstance(source, Path) else None
-
-
-def _snippet(item: Item) -> str | None:
-    text = " ".join((item.full_text or item.transcript or "").split())
-    if not text:
-        return None
-    return text if len(text) <= SNIPPET else text[: SNIPPET - 1] + "…"

@@ -7,24 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from vidvec_msg.formats.trec import write_trec_qrels
 from vidvec_msg.retrieval.evaluation.directions import Evaluation
 from vidvec_msg.retrieval.evaluation.mteb_result import mteb_result
 from vidvec_msg.retrieval.evaluation.per_query import FILE, write_per_query
 from vidvec_msg.retrieval.evaluation.scoring import groups_of_sides
 from vidvec_msg.retrieval.evaluation.sides import Sides
-from vidvec_msg.runs import replacing, write_json
-
-
-def claim_folder(out: Path, settings: Mapping[str, Any]) -> None:
-    """Marks the folder as that of these options (``config.yaml``), incomplete until the end."""
-    (out / "report.json").unlink(missing_ok=True)
-    with replacing(out / "config.yaml") as temporary:
-        temporary.write_text(
-            yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True), encoding="utf-8"
-        )
+from vidvec_msg.runs import write_json, write_text
 
 
 def write_folder(
@@ -54,8 +43,7 @@ def write_folder(
             html_report(report, evaluation, sides.queries, sides.corpus, sides.qrels, with_pictures),
         ),
     ):
-        with replacing(out / file) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(out / file, text)
     for name in ("forward", "reverse"):
         write_json(out / "mteb" / f"{name}.json", mteb_result(report, name))
     write_json(out / "report.json", report)  # last: its presence means that the folder is complete

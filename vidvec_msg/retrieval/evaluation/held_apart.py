@@ -1,13 +1,19 @@
-"""What is chosen on validation queries must not have seen the test: told by content, not by folder."""
+"""Items told by what they show, not by id or folder: validation queries must not be those of the test, and
+lists are of the clips that they were made from."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import unicodedata
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 from vidvec_msg.errors import Problems
+from vidvec_msg.formats.collections import missing_media
 from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.evaluation.sides import Sides
 from vidvec_msg.runs import digest_of
@@ -21,7 +27,9 @@ def refuse_shared_queries(test: Sides, validation: Sides, *, what: str, same_fol
 
     Queries of the reverse direction are the documents with a positive; a document that only stands in both
     pools is no query, and may be shared. Two items are the same if they hold the same text (but for case and
-    white space) or the same medium (size, both ends, segment), whatever their ids, names and folders.
+    white space) or stretches of one medium (size, both ends) that overlap, whatever their ids, names, folders
+    and sides: a message that is a query here and a document there asks in both. Another encoding of a clip is
+    another medium.
 
     Args:
         test: what the numbers are of.
@@ -33,48 +41,122 @@ def refuse_shared_queries(test: Sides, validation: Sides, *, what: str, same_fol
         RefusedRequest: what is shared, in both directions.
     """
     problems = Problems(f"{what} must be chosen on queries that the test does not have")
-    for name, mine, theirs in (
-        ("queries", _asking(test.queries, test.qrels), _asking(validation.queries, validation.qrels)),
-        (
-            "documents with a positive",
-            _asking(test.corpus, test.backwards),
-            _asking(validation.corpus, validation.backwards),
-        ),
-    ):
-        shared = sorted(mine.keys() & theirs.keys()) if same_folder else []
+    files: dict[Path, str] = {}
+    mine, theirs = _asking(test), _asking(validation)
+    there = {name: _Stretches(shown_by(items, files)) for name, items in mine.items()}
+    for name, items in theirs.items():
+        shared = sorted({item.id for item in mine[name]} & {item.id for item in items}) if same_folder else []
         if shared:
             problems.add(f"{len(shared)} {name} are in both: {_listed(map(repr, shared))}")
-        contents = {content(item): item.id for item in mine.values()}
-        copies = {
-            item.id: contents[key]
-            for item in theirs.values()
-            if item.id not in shared and (key := content(item)) in contents
-        }
-        if copies:
-            pairs = [f"{one!r} is {other!r} of the test" for one, other in sorted(copies.items())]
-            problems.add(f"{len(copies)} {name} hold what {name} of the test hold: {_listed(pairs)}")
+        rest = shown_by([item for item in items if item.id not in shared], files)
+        for other, held in there.items():
+            copies = {one: twin for one, shown in rest.items() if (twin := held.over(shown)) is not None}
+            if copies:
+                pairs = [f"{one!r} is {twin!r} of the test" for one, twin in sorted(copies.items())]
+                problems.add(f"{len(copies)} {name} hold what {other} of the test hold: {_listed(pairs)}")
     problems.refuse_if_any()
 
 
-def content(item: Item) -> str:
-    """Digest of what an item shows, or of what it says where it has no medium."""
-    parts: list[object] = []
-    for medium in (item.video, item.image, item.audio):
+@dataclass(frozen=True, slots=True, order=True)
+class Shown:
+    """What an item shows: a stretch of a medium, or what it says where it has no medium.
+
+    Args:
+        what: digest of the words or of the medium that carries the item.
+        start: second of the medium.
+        end: second of the medium; infinite for its end.
+    """
+
+    what: str
+    start: float = 0.0
+    end: float = math.inf
+
+
+def shown_by(items: Iterable[Item], files: dict[Path, str] | None = None) -> dict[str, Shown]:
+    """What each item shows, by id.
+
+    Args:
+        items: of one side.
+        files: digests of files, kept here: many segments are of one file.
+    """
+    files = {} if files is None else files
+    return {item.id: _shown(item, files) for item in items}
+
+
+def contents_of(sides: Sides) -> dict[str, str]:
+    """Digests of what both sides show, whatever their folder; clips whose file is missing are left out.
+
+    Words beside a clip (a transcript that was added since) are not part of it.
+    """
+    files: dict[Path, str] = {}
+    found = {}
+    for name, items in (("corpus", sides.corpus), ("queries", sides.queries)):
+        there = [item for item in items if not missing_media([item])]
+        shown = shown_by(there, files).items()
+        found[name] = digest_of(sorted((item, one.what, one.start, one.end) for item, one in shown))[:16]
+    return found
+
+
+def alike(shown: Iterable[Shown]) -> dict[Shown, int]:
+    """Numbers that two are given alike if they overlap, directly or through others."""
+    numbers: dict[Shown, int] = {}
+    number, before = 0, Shown("")
+    for one in sorted(set(shown)):
+        if one.what != before.what or one.start >= before.end:
+            number, before = number + 1, one
+        before = Shown(one.what, one.start, max(one.end, before.end))
+        numbers[one] = number
+    return numbers
+
+
+class _Stretches:
+    """Finds an item that shows a part of what another one shows.
+
+    Args:
+        shown: by id.
+    """
+
+    def __init__(self, shown: Mapping[str, Shown]) -> None:
+        of_medium: dict[str, list[tuple[float, float, str]]] = {}
+        for name, one in shown.items():
+            of_medium.setdefault(one.what, []).append((one.start, one.end, name))
+        self._starts: dict[str, Sequence[float]] = {}
+        self._furthest: dict[str, Sequence[tuple[float, str]]] = {}  # of those that start no later
+        for what, found in of_medium.items():
+            found.sort()
+            self._starts[what] = [start for start, _, _ in found]
+            self._furthest[what] = list(accumulate(((end, name) for _, end, name in found), max))
+
+    def over(self, one: Shown) -> str | None:
+        """The id of an item that overlaps it; None if none does. Stretches that only touch do not overlap."""
+        begun = bisect_left(self._starts.get(one.what, ()), one.end)  # those that start before its end
+        if not begun:
+            return None
+        end, name = self._furthest[one.what][begun - 1]
+        return name if end > one.start else None
+
+
+def _shown(item: Item, files: dict[Path, str]) -> Shown:
+    for medium in (item.video, item.image, item.audio):  # the first carries the item
         if isinstance(medium, Path):
-            # a segment from the beginning may say so or not; 2 and 2.0 are one place
-            parts += [_file_digest(medium), float(item.start or 0), item.end and float(item.end)]
-        elif medium is not None:
-            parts.append(hashlib.sha256(medium.tobytes()).hexdigest())
-    if not parts:
-        words = item.full_text or item.transcript or item.ocr or ""
-        parts.append(" ".join(unicodedata.normalize("NFKC", words).casefold().split()))
-    return digest_of(parts)
+            digest = files.get(medium) or files.setdefault(medium, _file_digest(medium))
+            return Shown(digest, item.start or 0.0, math.inf if item.end is None else item.end)
+        if medium is not None:
+            return Shown(hashlib.sha256(medium.tobytes()).hexdigest())
+    words = item.full_text or item.transcript or item.ocr or ""
+    return Shown(digest_of(" ".join(unicodedata.normalize("NFKC", words).casefold().split())))
 
 
-def _asking(items: Iterable[Item], qrels: Mapping[str, Mapping[str, int]]) -> dict[str, Item]:
-    """Items with a positive, by id."""
-    asking = {query for query, judged in qrels.items() if any(grade > 0 for grade in judged.values())}
-    return {item.id: item for item in items if item.id in asking}
+def _asking(sides: Sides) -> dict[str, list[Item]]:
+    """The items with a positive, in the words of a message."""
+    both = {
+        "queries": (sides.queries, sides.qrels),
+        "documents with a positive": (sides.corpus, sides.backwards),
+    }
+    return {
+        name: [item for item in items if any(grade > 0 for grade in judged.get(item.id, {}).values())]
+        for name, (items, judged) in both.items()
+    }
 
 
 def _file_digest(path: Path) -> str:

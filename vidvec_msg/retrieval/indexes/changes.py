@@ -20,7 +20,7 @@ import numpy as np
 
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.retrieval.disk_space import told_when_full
-from vidvec_msg.retrieval.embedding.writing import save_matrix
+from vidvec_msg.retrieval.embedding.shard_files import save_matrix
 from vidvec_msg.retrieval.indexes.folder import (
     DELETED,
     MANIFEST,

@@ -13,7 +13,7 @@ import numpy as np
 
 from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.retrieval.disk_space import refuse_too_large, told_when_full
-from vidvec_msg.retrieval.embedding.writing import save_matrix
+from vidvec_msg.retrieval.embedding.shard_files import save_matrix
 from vidvec_msg.retrieval.indexes.changes import open_items, places_of, tell_state
 from vidvec_msg.retrieval.indexes.folder import (
     DELETED,

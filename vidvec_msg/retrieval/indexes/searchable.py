@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from vidvec_msg.embedders.contract import EmbedderCard, Vectors
 from vidvec_msg.errors import RefusedRequest
-from vidvec_msg.retrieval.indexes.filtering import Where
+from vidvec_msg.retrieval.indexes.conditions import Where
 from vidvec_msg.retrieval.indexes.folder import engine_of
 
 
@@ -52,7 +52,11 @@ class Searchable(Protocol):
         ...
 
     def metadata_of(self, items: Sequence[str], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """The metadata of several items, in their order; of all columns, or of these."""
+        """The metadata of several items, in their order; of all columns, or of these.
+
+        Raises:
+            RefusedRequest: there is no such item.
+        """
         ...
 
     def vector(self, item: str) -> Vectors:

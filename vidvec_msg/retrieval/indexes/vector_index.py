@@ -16,7 +16,8 @@ from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.retrieval.cosine import Positions, best_first, unit_vectors
 from vidvec_msg.retrieval.evaluation.ranking import tie_order
 from vidvec_msg.retrieval.indexes.changes import places_of
-from vidvec_msg.retrieval.indexes.filtering import FilterColumns, Where
+from vidvec_msg.retrieval.indexes.conditions import Where
+from vidvec_msg.retrieval.indexes.filtering import FilterColumns
 from vidvec_msg.retrieval.indexes.folder import (
     MANIFEST,
     REMAKE,
@@ -34,7 +35,8 @@ _FEW = 4096  # ids that are sorted for one query; for more, the order of all is 
 
 
 class VectorIndex:
-    """An index folder, opened: unit vectors in, ids and cosines out. Use :meth:`open`.
+    """An index folder in FAISS files, opened with :meth:`open`; what a
+    :class:`~vidvec_msg.retrieval.indexes.searchable.Searchable` promises is written there.
 
     What is open stays as it was opened, whatever a writer does to the folder. Safe to share between threads.
     """
@@ -157,22 +159,8 @@ class VectorIndex:
     def search(
         self, vectors: Vectors, k: int, *, where: Where | None = None
     ) -> tuple[Vectors, list[list[str]]]:
-        """The nearest neighbours of each query, best first; equal scores by id, descending, as trec_eval.
-
-        Args:
-            vectors: (queries, dim), of norm 1.
-            k: neighbours per query; more than there are is fine.
-            where: which items may be found; all by default.
-
-        Returns:
-            scores, float32 (queries, n), n being k or the items that may be found if they are fewer, and the
-            ids of each query. An approximate index may find fewer: that query's list is shorter, and the rest
-            of its scores is -inf.
-
-        Raises:
-            RefusedRequest: k below 1, another dimension, a vector that is not finite or not of norm 1, or a
-                filter with a key that no item has.
-        """
+        """See ``Searchable``; n is k, or the items that may be found if they are fewer. An approximate index
+        may find less."""
         if k < 1:
             raise RefusedRequest(f"k is {k}; it must be at least 1 (results per query)")
         queries = unit_vectors(vectors, self.card.dim, name=lambda row: f"query {row}")
@@ -190,37 +178,21 @@ class VectorIndex:
         return scores, names
 
     def metadata(self, item: str) -> dict[str, Any]:
-        """What ``ids.parquet`` says of an item: id, text, video, image, audio, start, end, groups.
-
-        Raises:
-            RefusedRequest: there is no such item.
-        """
+        """See ``Searchable``."""
         return self.items.rows([self.position(item)])[0]
 
     def metadata_of(self, items: Sequence[str], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """The metadata of several items, in their order; of all columns, or of these.
-
-        Raises:
-            RefusedRequest: there is no such item.
-        """
+        """See ``Searchable``."""
         return self.items.rows([self.position(item) for item in items], columns)
 
     def refuse_no_match(self, where: Where) -> None:
-        """Refuses a filter that lets nothing through.
-
-        Raises:
-            RefusedRequest: no item matches, or a key that no item has.
-        """
+        """See ``Searchable``."""
         allowed = self._allowed(where)
         if not len(self) or (allowed is not None and not allowed.any()):
             raise RefusedRequest(f"index {self.folder}: {self._filtered.nothing_matches(where)}.")
 
     def vector(self, item: str) -> Vectors:
-        """The stored vector of an item, (dim,), of norm 1; approximate where the index compresses.
-
-        Raises:
-            RefusedRequest: there is no such item, or the index cannot give its vectors back.
-        """
+        """See ``Searchable``."""
         position = self.position(item)
         try:
             found: Vectors = self.vectors_at(np.array([position]))[0]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from dataclasses import replace
 from typing import Any
 
 from vidvec_msg.embedders.endpoint.client import ChatEndpoint, Unfit
 from vidvec_msg.embedders.endpoint.clip_parts import clip_parts
-from vidvec_msg.embedders.endpoint.retries import GaveUp, Retrying, Stopped
+from vidvec_msg.embedders.endpoint.retries import GaveUp, Retrying, Stopped, asking
 from vidvec_msg.embedders.reading import ClipReader
 from vidvec_msg.errors import Failure, JobFailed, RefusedRequest
 from vidvec_msg.media.frames import FramePolicy
@@ -88,22 +88,12 @@ class EndpointAnswerer:
         self._options: dict[str, Any] = {tokens_field: new_tokens}
         if temperature is not None:
             self._options["temperature"] = temperature
-        self._name = name or f"{model.rpartition('/')[2]} (endpoint)"
+        self.name = name or f"{model.rpartition('/')[2]} (endpoint)"
         # no weights to take a digest of: what decides the answers is where they come from
-        self._fingerprint = digest_of({
+        self.fingerprint = digest_of({
             "model": model, "base_url": self._endpoint.base_url, "fps": fps, "max_frames": max_frames,
             "max_pixels": max_pixels, "transcript": transcript, "options": self._options,
         })[:16]  # fmt: skip
-
-    @property
-    def name(self) -> str:
-        """For tables."""
-        return self._name
-
-    @property
-    def fingerprint(self) -> str:
-        """Of model, address, frames and options."""
-        return self._fingerprint
 
     def answers(
         self, questions: Sequence[Question], *, with_clip: bool, failures: list[Failure]
@@ -116,29 +106,19 @@ class EndpointAnswerer:
         """
         if with_clip:
             self._clips.prepare([one.clip for one in questions])
-        stop = threading.Event()
-        with ThreadPoolExecutor(self._concurrency) as workers:
+        with asking(self._concurrency) as (workers, stop):
             futures: dict[Future[Answer], Question] = {
                 workers.submit(self._answer, one, with_clip, stop): one for one in questions
             }
-            try:
-                for future in as_completed(futures):
-                    question = futures[future]
-                    try:
-                        yield future.result()
-                    except RefusedRequest:  # key, model or address: a ValueError too
-                        raise
-                    except (
-                        ValueError,
-                        Unfit,
-                    ) as error:  # the clip cannot be used, or the endpoint refuses it
-                        failures.append(Failure(question.id, " ".join(str(error).split())))
-                    except GaveUp as error:
-                        raise JobFailed(f"{error}. Answers are kept; the same command goes on.") from None
-            except BaseException:  # Ctrl-C too, and whoever stops asking
-                stop.set()
-                workers.shutdown(wait=False, cancel_futures=True)
-                raise
+            for future in as_completed(futures):
+                try:
+                    yield future.result()
+                except RefusedRequest:  # key, model or address: a ValueError too
+                    raise
+                except (ValueError, Unfit) as error:  # the clip cannot be used, or the endpoint refuses it
+                    failures.append(Failure(futures[future].id, " ".join(str(error).split())))
+                except GaveUp as error:
+                    raise JobFailed(f"{error}. Answers are kept; the same command goes on.") from None
 
     def _answer(self, question: Question, with_clip: bool, stop: threading.Event) -> Answer:
         if stop.is_set():

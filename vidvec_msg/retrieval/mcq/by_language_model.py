@@ -105,22 +105,12 @@ class LanguageModelAnswerer:
         )
         self._read, self._transcript, self._new_tokens = read, transcript, new_tokens
         self._letters = LetterTokens(self.chat.tokenizer, LETTERS, model=model) if read == "letters" else None
-        self._name = name or f"{self._model.name} ({'likeliest letter' if read == 'letters' else 'writes'})"
-        self._fingerprint = digest_of({
+        self.name = name or f"{self._model.name} ({'likeliest letter' if read == 'letters' else 'writes'})"
+        self.fingerprint = digest_of({
             "weights": self._model.digest, "read": read, "transcript": transcript,
             "sound": sound, "fps": fps, "max_frames": max_frames, "max_pixels": max_pixels,
             "new_tokens": new_tokens if read == "generate" else None, "dtype": str(self.full.dtype),
         })[:16]  # fmt: skip
-
-    @property
-    def name(self) -> str:
-        """For tables."""
-        return self._name
-
-    @property
-    def fingerprint(self) -> str:
-        """Of weights, reading, frames and dtype."""
-        return self._fingerprint
 
     def answers(
         self, questions: Sequence[Question], *, with_clip: bool, failures: list[Failure]

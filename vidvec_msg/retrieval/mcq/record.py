@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vidvec_msg.retrieval.mcq.question import Answer, Question
-from vidvec_msg.runs import replacing
+from vidvec_msg.runs import write_json_lines
 
 ANSWERS = "answers.jsonl"
 
@@ -86,9 +86,7 @@ class Answers:
         first = list(dict.fromkeys(key for key in keys if key in self._kept))
         others = sorted(self._kept.keys() - set(first))
         rows = [self._kept[key].row for key in (*first, *others)]
-        with replacing(self.path) as temporary:
-            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            temporary.write_text("".join(lines), encoding="utf-8")
+        write_json_lines(self.path, rows)
 
 
 def _read(line: bytes) -> Kept | None:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from json import dumps
 from pathlib import Path
 from typing import Any
 
-import yaml
-from filelock import FileLock, Timeout
-
-from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures
+from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures, first_failures
 from vidvec_msg.formats.collections import Collection, missing_media
 from vidvec_msg.retrieval.benchmarks.published import published_for
-from vidvec_msg.retrieval.embed import allowed_failures
+from vidvec_msg.retrieval.config_file import claim, refuse_other
+from vidvec_msg.retrieval.embed import allowed_failures, note_max_failures
 from vidvec_msg.retrieval.mcq.answerer import Answerer
 from vidvec_msg.retrieval.mcq.load import check_answerer, check_embedder, embedder_answerer, load_answerer
 from vidvec_msg.retrieval.mcq.protocols import QUESTIONS, Exam, Protocol, VisualCheat, make_exam
@@ -25,14 +22,12 @@ from vidvec_msg.retrieval.mcq.record import ANSWERS, Answers
 from vidvec_msg.retrieval.mcq.sitting import CONTROL, SHOWN, Sitting, sit
 from vidvec_msg.retrieval.mcq.summary import guessable, summary
 from vidvec_msg.retrieval.mcq.tables import markdown_report, tables
-from vidvec_msg.runs import replacing, require_new, software_versions, write_json
+from vidvec_msg.runs import only_writer, software_versions, write_json, write_text
 
 log = logging.getLogger(__name__)
 
 FORMAT = 1
 REPORT = "report.json"  # written last
-CONFIG = "config.yaml"
-_LOCK = ".mcq.lock"
 
 
 def mcq(
@@ -100,11 +95,12 @@ def mcq(
     }  # fmt: skip
     further = {"embedder": embedder, "answerer": answerer, "rotations": rotations, "control": control,
                "batch_size": batch_size, "max_failures": max_failures}  # fmt: skip
-    _refuse_other_exam(out, settings)
-    with _alone(out):
-        (out / REPORT).unlink(missing_ok=True)  # incomplete until all is written
-        _write(out / CONFIG, yaml.safe_dump({**settings, **further}, sort_keys=False, allow_unicode=True))
-        _write(out / QUESTIONS, "".join(_line(one) for one in questions))
+    # the same questions: then its answers count, whoever gave them; the collection may have been moved
+    refuse_other(out, settings, what="exam", free=("collection",))
+    out.mkdir(parents=True, exist_ok=True)
+    with only_writer(out, what=f"--out {out}"):
+        claim(out, {**settings, **further}, REPORT)
+        write_text(out / QUESTIONS, "".join(_line(one) for one in questions))
         answers = Answers(out / ANSWERS)
         sittings: list[Sitting] = []
         for spec, is_embedder in specs:
@@ -118,7 +114,7 @@ def mcq(
             del model  # the next one may need its memory
         answers.settle(key for one in sittings for key in one.keys)
         report = _report(collection, settings, exam, questions, sittings)
-        _write(out / "report.md", markdown_report(report))
+        write_text(out / "report.md", markdown_report(report))
         write_json(out / REPORT, report)
     sys.stdout.write(dumps(report, ensure_ascii=False, indent=2) + "\n" if json else tables(report))
     log.info("exam in %s: %s", out, out / "report.md")
@@ -146,10 +142,7 @@ def _checked(
     for name, value in (("limit", limit), ("rotations", rotations)):
         if value < 0:
             problems.add(f"{name} is {value}; it must be 0 or more")
-    if not (0 <= max_failures < 1 or float(max_failures).is_integer()) or max_failures < 0:
-        problems.add(
-            f"max_failures is {max_failures}; it must be a count (0, 1, …) or a share below 1 (0.01)"
-        )
+    note_max_failures(max_failures, problems)
     problems.refuse_if_any()
     return [(spec, True) for spec in embedders] + [(spec, False) for spec in answerers]
 
@@ -171,43 +164,16 @@ def _refuse_missing(questions: Sequence[Question], max_failures: float) -> None:
     clips = {one.clip.id: one.clip for one in questions}
     missing = missing_media(clips.values())
     if len(missing) > allowed_failures(max_failures, len(questions)):
-        shown = "; ".join(f"{one.item}: {one.reason}" for one in missing[:3])
-        more = "; …" if len(missing) > 3 else ""
         raise RefusedRequest(
-            f"{len(missing)} of {len(clips)} clips have no file ({shown}{more}). "
+            f"{len(missing)} of {len(clips)} clips have no file ({first_failures(missing, len(missing))}). "
             "Complete the collection, or allow it with --max_failures."
         )
-
-
-def _refuse_other_exam(out: Path, settings: Mapping[str, Any]) -> None:
-    """A folder is new, or holds the same questions: then its answers count, whoever gave them."""
-    require_new(out, option="--out", resumable=CONFIG)
-    path = out / CONFIG
-    before = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}) if path.is_file() else {}
-    problems = Problems(f"--out {out} holds another exam; give a new folder, or the same options")
-    for key, value in settings.items() if before else ():
-        if (
-            key != "collection" and key in before and before[key] != value
-        ):  # the collection may have been moved
-            problems.add(f"{key} was {before.get(key)!r} and is {value!r} now")
-    problems.refuse_if_any()
 
 
 def _refuse_same(model: Answerer, sittings: Sequence[Sitting]) -> None:
     for one in sittings:
         if one.fingerprint == model.fingerprint:
             raise RefusedRequest(f"{one.spec} is given twice, or under two names: it would count twice")
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """One process at a time."""
-    out.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(out / _LOCK, timeout=0):
-            yield
-    except Timeout:
-        raise RefusedRequest(f"another process is writing {out}; wait until it ends.") from None
 
 
 # --- the folder -----------------------------------------------------------------------------------------
@@ -259,19 +225,13 @@ def _line(question: Question) -> str:
     return dumps(row, ensure_ascii=False) + "\n"
 
 
-def _write(path: Path, text: str) -> None:
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-
-
 def _refuse_too_many(sittings: Sequence[Sitting], allowed: int, out: Path) -> None:
     told = []
     for one in sittings:
         failed: list[Failure] = one.failures[SHOWN]
         if len(failed) > allowed:
-            shown = "; ".join(f"{failure.item}: {failure.reason}" for failure in failed[:3])
-            more = "; …" if len(failed) > 3 else ""
-            told.append(f"{one.name} has no answer to {len(failed)} questions ({shown}{more})")
+            shown = first_failures(failed, len(failed))
+            told.append(f"{one.name} has no answer to {len(failed)} questions ({shown})")
     if told:
         raise TooManyFailures(
             f"{'. '.join(told)}; {allowed} may fail (max_failures). The report is in {out}."

@@ -22,7 +22,7 @@ import numpy as np
 from vidvec_msg.embedders.contract import Vectors
 from vidvec_msg.errors import JobFailed, RefusedRequest
 from vidvec_msg.extras import require
-from vidvec_msg.retrieval.indexes.filtering import PATHS, as_number, normal_path
+from vidvec_msg.retrieval.indexes.conditions import PATHS, as_number, normal_path
 from vidvec_msg.retrieval.milvus.filtering import METADATA, ids_expression
 
 TOKEN = "MILVUS_TOKEN"  # the environment variable

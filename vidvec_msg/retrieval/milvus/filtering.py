@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from vidvec_msg.retrieval.indexes.filtering import (
+from vidvec_msg.retrieval.indexes.conditions import (
     PATHS,
     SECONDS,
     Condition,
-    FilterColumns,
     Mask,
     Range,
     Where,
@@ -28,6 +27,7 @@ from vidvec_msg.retrieval.indexes.filtering import (
     group_name,
     is_group,
 )
+from vidvec_msg.retrieval.indexes.filtering import FilterColumns
 
 METADATA = "metadata"  # the JSON field; "seconds", "groups" and "numbers" are maps in it
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -49,7 +49,7 @@ class Expression:
 
 
 def expression(where: Where) -> Expression:
-    """The expression of a filter whose keys are known (``indexes.filtering.refuse_unknown_keys``)."""
+    """The expression of a filter whose keys are known (``indexes.conditions.refuse_unknown_keys``)."""
     parts, exact = [], True
     for key, condition in where.items():
         part = _range(key, condition) if isinstance(condition, Range) else _values(key, condition)

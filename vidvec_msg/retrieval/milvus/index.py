@@ -16,7 +16,7 @@ from vidvec_msg.embedders.contract import EmbedderCard, Vectors
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.retrieval.cosine import unit_vectors
 from vidvec_msg.retrieval.evaluation.ranking import tie_order
-from vidvec_msg.retrieval.indexes.filtering import Where, refuse_unknown_keys, written
+from vidvec_msg.retrieval.indexes.conditions import Where, refuse_unknown_keys, written
 from vidvec_msg.retrieval.indexes.folder import MANIFEST, REMAKE, refuse_foreign_embedder
 from vidvec_msg.retrieval.milvus.engine import Collection, FoundRow, is_server, numbers_of
 from vidvec_msg.retrieval.milvus.filtering import Expression, expression, passes
@@ -126,19 +126,11 @@ class MilvusIndex:
         return scores, [[name for name, _ in pairs] for pairs in found]
 
     def metadata(self, item: str) -> dict[str, Any]:
-        """What the index knows of an item: id, text, video, image, audio, start, end, groups.
-
-        Raises:
-            RefusedRequest: there is no such item.
-        """
+        """See ``Searchable``."""
         return self.metadata_of([item])[0]
 
     def metadata_of(self, items: Sequence[str], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """The metadata of several items, in their order; of all columns, or of these.
-
-        Raises:
-            RefusedRequest: there is no such item.
-        """
+        """See ``Searchable``."""
         found = self.collection.rows_of(list(dict.fromkeys(items)))
         for name in items:
             if name not in found:
@@ -147,11 +139,7 @@ class MilvusIndex:
         return rows if columns is None else [{name: row.get(name) for name in columns} for row in rows]
 
     def vector(self, item: str) -> Vectors:
-        """The stored vector of an item, (dim,), of norm 1.
-
-        Raises:
-            RefusedRequest: there is no such item.
-        """
+        """See ``Searchable``; nothing is approximate here."""
         found = self.collection.vector(item)
         if found is None:
             raise self._missing(item)
@@ -159,11 +147,7 @@ class MilvusIndex:
         return unit
 
     def refuse_no_match(self, where: Where) -> None:
-        """Refuses a filter that lets nothing through.
-
-        Raises:
-            RefusedRequest: no item matches, or a key that no item has.
-        """
+        """See ``Searchable``."""
         if where == self._matched:
             return
         asked = self._expression(where)

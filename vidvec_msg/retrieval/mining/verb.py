@@ -15,7 +15,7 @@ from vidvec_msg.embedders.load import check_spec, load_embedder
 from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures
 from vidvec_msg.formats.pairs import SUFFIXES, Pair, read_pairs
 from vidvec_msg.formats.pairs_file import as_row, as_table, write_pairs
-from vidvec_msg.retrieval.embed import allowed_failures
+from vidvec_msg.retrieval.embed import allowed_failures, note_max_failures
 from vidvec_msg.retrieval.mining.choice import Rules, Sampling
 from vidvec_msg.retrieval.mining.corpus import read_candidates
 from vidvec_msg.retrieval.mining.rows import Mined, mined
@@ -157,10 +157,7 @@ def _checked(
         problems.add(f"existing is {existing!r}; accepted: {', '.join(get_args(Existing))}")
     if anchor_role not in ROLES:
         problems.add(f"anchor_role is {anchor_role!r}; accepted: {', '.join(ROLES)}")
-    if not (0 <= max_failures < 1 or float(max_failures).is_integer()) or max_failures < 0:
-        problems.add(
-            f"max_failures is {max_failures}; it must be a count (0, 1, …) or a share below 1 (0.01)"
-        )
+    note_max_failures(max_failures, problems)
     if out.suffix not in SUFFIXES:
         problems.add(f"--out {out}: unknown format; accepted: {', '.join(SUFFIXES)}")
     if out.exists():

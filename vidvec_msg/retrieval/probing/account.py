@@ -23,6 +23,9 @@ from vidvec_msg.retrieval.reports.page_parts import (
     plain_table,
 )
 from vidvec_msg.retrieval.reports.tables import interval_text, shown
+from vidvec_msg.runs import write_json, write_text
+
+REPORT = "probe.json"
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 """Headings, and rows of cells; the first column is words."""
@@ -77,14 +80,7 @@ def test_table(outcome: Outcome, way: Any) -> Table:
     )
 
 
-def markdown(head: Sequence[str], outcome: Outcome, tables: Mapping[str, Table]) -> str:
-    """``probe.md``.
-
-    Args:
-        head: lines before the tables; the first is the title.
-        outcome: what came out.
-        tables: further ones, by title.
-    """
+def _markdown(head: Sequence[str], outcome: Outcome, tables: Mapping[str, Table]) -> str:
     lines = [f"# {head[0]}", "", *head[1:], ""]
     for title, table in tables.items():
         lines += [f"## {title}", "", *_markdown_table(table), ""]
@@ -94,7 +90,62 @@ def markdown(head: Sequence[str], outcome: Outcome, tables: Mapping[str, Table])
     return "\n".join([*lines, honesty(outcome), ""])
 
 
-def html(
+def head_of(content: Mapping[str, Any], outcome: Outcome, *, among: str, sure: str) -> list[str]:
+    """Title and first sentence.
+
+    Args:
+        content: of the report.
+        outcome: what came out.
+        among: what was compared: "12 cells".
+        sure: how sure the choice is.
+    """
+    name, halves = outcome.names[outcome.best], content["halves"]
+    return [
+        f"{content['model']['name']} on {Path(content['collection']).name}: {name}",
+        f"{halves['how']}: {halves['validation']['queries']} queries choose, {halves['test']['queries']} "
+        f"tell. Chosen by {content['choose_by']} among {among}: **{name}** ({sure}).",
+    ]
+
+
+def write(
+    out: Path,
+    content: Mapping[str, Any],
+    outcome: Outcome,
+    head: Sequence[str],
+    *,
+    short: Mapping[str, Table],
+    whole: Mapping[str, Table],
+    picture: str,
+    how_to_read: str,
+) -> str:
+    """Writes what people read, and the report last; returns the Markdown.
+
+    Args:
+        out: the folder; the picture is there.
+        content: of the report.
+        outcome: what came out.
+        head: title, and sentences below it.
+        short: tables of the Markdown, by title.
+        whole: tables of the page, by title.
+        picture: name of the PNG.
+        how_to_read: a paragraph at the end of the page.
+    """
+    told = _markdown(head, outcome, short)
+    browsed = _html(
+        [line.replace("**", "") for line in head],
+        outcome,
+        whole,
+        picture=out / picture,
+        facts=[("model", content["model"]["fingerprint"]), ("embedder", content["embedder"])],
+        how_to_read=how_to_read,
+    )
+    for file, text in (("probe.md", told), ("probe.html", browsed)):
+        write_text(out / file, text)
+    write_json(out / REPORT, content)  # last: its presence means that the folder is complete
+    return told
+
+
+def _html(
     head: Sequence[str],
     outcome: Outcome,
     tables: Mapping[str, Table],
@@ -103,16 +154,6 @@ def html(
     facts: Sequence[tuple[str, str]],
     how_to_read: str,
 ) -> str:
-    """``probe.html``, one file.
-
-    Args:
-        head: title, and sentences below it.
-        outcome: what came out.
-        tables: further ones, by title.
-        picture: the PNG.
-        facts: name and value pairs below the heading.
-        how_to_read: a paragraph at the end.
-    """
     data = base64.b64encode(picture.read_bytes()).decode()
     image = Markup('<img alt="{}" src="data:image/png;base64,{}">').format(f"{head[0]}: the picture", data)
     sections = [

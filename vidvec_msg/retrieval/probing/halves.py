@@ -14,7 +14,7 @@ from vidvec_msg.formats.collections import Collection
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.relevance import Qrels, positives
 from vidvec_msg.retrieval.evaluation.directions import Pool
-from vidvec_msg.retrieval.evaluation.held_apart import content, refuse_shared_queries
+from vidvec_msg.retrieval.evaluation.held_apart import alike, refuse_shared_queries, shown_by
 from vidvec_msg.retrieval.evaluation.sides import Sides
 
 
@@ -114,7 +114,8 @@ def halved(
 ) -> tuple[Qrels, Qrels]:
     """Judgements for validation and for test that share no query and no relevant item.
 
-    Queries that share a relevant item, hold the same text or medium, or have items that do, go together.
+    Queries that share a relevant item, hold the same text or overlapping stretches of one medium, or have
+    items that do, go together; so do a query and another one's item of the same words.
     Without a group to keep together the halves are drawn query by query as far as that allows.
 
     Args:
@@ -141,11 +142,15 @@ def halved(
             f"keep_together is {keep_together!r}, and no query has that group; the queries have "
             f"{', '.join(groups) or 'no groups'}"
         )
-    documents = {item.id: item for item in collection.corpus}
+    needed = {one for query in queries for one in relevant[query]}
+    files: dict[Path, str] = {}
+    asking = shown_by(queries.values(), files)
+    documents = shown_by((item for item in collection.corpus if item.id in needed), files)
+    held = alike([*asking.values(), *documents.values()])
     links = {
         query: [
-            ("query", content(item)),
-            *(("document", content(documents[one])) for one in relevant[query] if one in documents),
+            ("content", held[asking[query]]),
+            *(("content", held[documents[one]]) for one in relevant[query] if one in documents),
             *(("group", value) for key, value in item.groups.items() if key == keep_together),
         ]
         for query, item in queries.items()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Sequence
-from json import dumps
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,14 +11,10 @@ import numpy as np
 
 from vidvec_msg.embedders.pooling import FINAL, Pooling
 from vidvec_msg.embedders.read_outs import ReadOut, every_read_out
-from vidvec_msg.embedders.saved import refuse_foreign, save_reading
-from vidvec_msg.errors import RefusedRequest, TooManyFailures
-from vidvec_msg.retrieval.embed import (
-    StoredType,
-    allowed_failures,
-    refuse_bad_request,
-    refuse_missing_media,
-)
+from vidvec_msg.embedders.saved import save_reading
+from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.retrieval.config_file import claim
+from vidvec_msg.retrieval.embed import StoredType
 from vidvec_msg.retrieval.evaluation.directions import Pool
 from vidvec_msg.retrieval.probing import account
 from vidvec_msg.retrieval.probing.choice import range_of
@@ -28,19 +22,18 @@ from vidvec_msg.retrieval.probing.halves import Halves, read_halves
 from vidvec_msg.retrieval.probing.layer_vectors import LayerVectors
 from vidvec_msg.retrieval.probing.opening import (
     FORMAT,
-    claim,
+    FREE,
+    finish,
     opened,
+    refuse_early,
     refuse_other_kinds,
-    refuse_other_probe,
 )
 from vidvec_msg.retrieval.probing.pictures import draw_curves, ranked
 from vidvec_msg.retrieval.probing.trial import MOST_TIED, Outcome, Rule, compared
-from vidvec_msg.runs import replacing, software_versions, write_json
+from vidvec_msg.runs import software_versions
 
 log = logging.getLogger(__name__)
 
-REPORT = "probe.json"
-FREE = ("out", "json", "batch_size", "vectors", "max_failures")  # options that do not reach the numbers
 HOW_TO_READ = (
     "Layer 0 is the embedding output and layer n the output of block n, raw or behind the model's final "
     "norm; the final state is the last block's, normed. The curve is of the validation queries, which "
@@ -114,12 +107,7 @@ def probe_layers(
         collection, test=test, validation=validation, share=validation_share, keep_together=keep_together,
         pool=pool, seed=seed, what="the layer",
     )  # fmt: skip
-    for side in (halves.corpus, halves.queries):
-        refuse_bad_request(side, batch_size=batch_size, shard_size=1, dtype=dtype, max_failures=max_failures)
-    items = [*halves.corpus, *halves.queries]
-    refuse_missing_media(items, max_failures)
-    refuse_other_probe(out, settings, free=FREE)
-    refuse_foreign(out / "embedder")
+    refuse_early(halves, out, settings, FREE)
 
     # 2. one pass
     loaded = opened(embedder, "probe-layers")
@@ -133,7 +121,7 @@ def probe_layers(
         spec=embedder,
     )
     many.refuse_without_room()
-    claim(out, settings, REPORT)
+    claim(out, settings, account.REPORT)
     log.info("%s; %d read-outs of %d blocks", halves.how, len(read_outs), loaded.backbone.blocks)
     many.make()
 
@@ -164,14 +152,8 @@ def probe_layers(
         "versions": software_versions(),
     }  # fmt: skip
     told = _write(out, content, outcome, read_outs, blocks=blocks)
-    sys.stdout.write(dumps(content, ensure_ascii=False, indent=2) + "\n" if json else told)
-    log.info("probe in %s: open %s; the embedder is %s", out, out / "probe.html", out / "embedder")
-    failed = many.failed["corpus"] + many.failed["queries"]
-    if failed > allowed_failures(max_failures, len(items)):
-        raise TooManyFailures(
-            f"{failed} of {len(items)} items have no vector (max_failures); the probe in {out} was written "
-            f"without them, the reasons are in {vectors or out / 'vectors'}/*/failures.jsonl"
-        )
+    items = len(halves.corpus) + len(halves.queries)
+    finish(out, content, told, settings, failed=sum(many.failed.values()), items=items)
     return out
 
 
@@ -225,31 +207,26 @@ def _write(
 ) -> str:
     """Writes what people read, and the report last; returns the Markdown."""
     layers = content["layers"]
-    head = [
-        f"{content['model']['name']} on {Path(content['collection']).name}: {outcome.names[outcome.best]}",
-        f"{content['halves']['how']}: {content['halves']['validation']['queries']} queries choose, "
-        f"{content['halves']['test']['queries']} tell. Chosen by {content['choose_by']} among "
-        f"{len(read_outs)} read-outs of {blocks} blocks: **{outcome.names[outcome.best]}** (95% of resamples "
-        f"choose a layer from {layers['low']} to {layers['high']}; this very read-out "
-        f"{outcome.choice.shares[outcome.best]:.0%}).",
-    ]
+    head = account.head_of(
+        content,
+        outcome,
+        among=f"{len(read_outs)} read-outs of {blocks} blocks",
+        sure=f"95% of resamples choose a layer from {layers['low']} to {layers['high']}; this very read-out "
+        f"{outcome.choice.shares[outcome.best]:.0%}",
+    )
     draw_curves(out / "curve.png", outcome, read_outs, blocks=blocks)
     headings = account.headings_of(outcome, "read-out, on validation")
-    short = account.cells_of(outcome, _leaders(outcome, read_outs))
-    told = account.markdown(head, outcome, {"best of each kind": (headings, short)})
-    shown = account.html(
-        [line.replace("**", "") for line in head],
+    best, every = (account.cells_of(outcome, n) for n in (_leaders(outcome, read_outs), ranked(outcome)))
+    return account.write(
+        out,
+        content,
         outcome,
-        {"Every read-out, on validation": (headings, account.cells_of(outcome, ranked(outcome)))},
-        picture=out / "curve.png",
-        facts=[("model", content["model"]["fingerprint"]), ("embedder", content["embedder"])],
+        head,
+        short={"best of each kind": (headings, best)},
+        whole={"Every read-out, on validation": (headings, every)},
+        picture="curve.png",
         how_to_read=HOW_TO_READ,
     )
-    for file, text in (("probe.md", told), ("probe.html", shown)):
-        with replacing(out / file) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    write_json(out / REPORT, content)  # last: its presence means that the folder is complete
-    return told
 
 
 def _leaders(outcome: Outcome, read_outs: Sequence[ReadOut]) -> list[int]:

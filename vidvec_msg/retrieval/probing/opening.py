@@ -1,23 +1,28 @@
-"""What both probes need before they begin: an embedder that can be read in many ways, and a folder of their
-own."""
+"""What both probes do before the first vector and after the last number."""
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Mapping
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from vidvec_msg.embedders.load import SHORT_FORMS, check_spec, load_embedder
-from vidvec_msg.errors import Problems, RefusedRequest
-from vidvec_msg.runs import replacing, require_new
+from vidvec_msg.embedders.saved import refuse_foreign
+from vidvec_msg.errors import RefusedRequest, TooManyFailures
+from vidvec_msg.retrieval.config_file import refuse_other
+from vidvec_msg.retrieval.embed import allowed_failures, refuse_bad_request, refuse_missing_media
+from vidvec_msg.retrieval.probing.halves import Halves
 
 if TYPE_CHECKING:
     from vidvec_msg.embedders.multimodal_llm import MultimodalLLM
 
-CONFIG = "config.yaml"
+log = logging.getLogger(__name__)
+
 FORMAT = 1
+FREE = ("out", "json", "batch_size", "vectors", "max_failures")  # options that do not reach the numbers
 
 
 def refuse_other_kinds(spec: str, verb: str) -> None:
@@ -46,35 +51,48 @@ def opened(spec: str, verb: str) -> MultimodalLLM:
     return embedder
 
 
-def refuse_other_probe(out: Path, settings: Mapping[str, Any], *, free: tuple[str, ...] = ()) -> None:
-    """Refuses a folder that is neither new nor begun with the same options.
+def refuse_early(halves: Halves, out: Path, settings: Mapping[str, Any], free: tuple[str, ...]) -> None:
+    """Refuses what can be refused before a model is loaded.
 
     Args:
-        out: the folder.
-        settings: all options.
+        halves: whose items are embedded.
+        out: the folder to make.
+        settings: all options of the verb.
         free: those that may change between two runs.
 
     Raises:
-        RefusedRequest: naming every difference.
+        RefusedRequest: an option out of its range, media that are missing, or a folder of something else.
     """
-    require_new(out, option="--out", resumable=CONFIG)
-    path = out / CONFIG
-    if not path.exists():
-        return
-    before = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    problems = Problems(f"--out {out} holds another probe; give a new folder, or the same options")
-    for key, value in settings.items():
-        if key not in (*free, "collection") and before.get(key) != value:
-            problems.add(f"{key} was {before.get(key)!r} and is {value!r} now")
-    problems.refuse_if_any()
+    options = {key: settings[key] for key in ("batch_size", "max_failures")}
+    for side in (halves.corpus, halves.queries):
+        refuse_bad_request(side, shard_size=1, dtype=settings.get("dtype", "float32"), **options)
+    refuse_missing_media([*halves.corpus, *halves.queries], settings["max_failures"])
+    refuse_other(out, settings, what="probe", free=(*free, "collection"))
+    refuse_foreign(out / "embedder")
 
 
-def claim(out: Path, settings: Mapping[str, Any], report: str) -> None:
-    """Marks the folder as this probe's, incomplete until the end."""
-    (out / report).unlink(missing_ok=True)
-    with replacing(out / CONFIG) as temporary:
-        temporary.write_text(
-            yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True), encoding="utf-8"
+def finish(
+    out: Path, content: Mapping[str, Any], told: str, settings: Mapping[str, Any], *, failed: int, items: int
+) -> None:
+    """Tells what was found.
+
+    Args:
+        out: the folder, written.
+        content: of its report.
+        told: the Markdown.
+        settings: all options of the verb.
+        failed: items without a vector.
+        items: of the collection.
+
+    Raises:
+        TooManyFailures: more failed than may.
+    """
+    sys.stdout.write(dumps(content, ensure_ascii=False, indent=2) + "\n" if settings["json"] else told)
+    log.info("probe in %s: open %s; the embedder is %s", out, out / "probe.html", out / "embedder")
+    if failed > allowed_failures(settings["max_failures"], items):
+        raise TooManyFailures(
+            f"{failed} of {items} items have no vector (max_failures); the probe in {out} was written "
+            f"without them, the reasons are in {settings['vectors'] or out / 'vectors'}/*/failures.jsonl"
         )
 
 

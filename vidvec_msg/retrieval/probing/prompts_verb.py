@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Sequence
-from json import dumps
 from pathlib import Path
 from typing import Any
 
-from vidvec_msg.embedders.saved import refuse_foreign, save_reading
-from vidvec_msg.errors import Problems, TooManyFailures
+from vidvec_msg.embedders.saved import save_reading
+from vidvec_msg.errors import Problems
 from vidvec_msg.formats.items import Item
-from vidvec_msg.retrieval.embed import allowed_failures, refuse_bad_request, refuse_missing_media
+from vidvec_msg.retrieval.config_file import claim
 from vidvec_msg.retrieval.evaluation.directions import Pool
 from vidvec_msg.retrieval.probing import account
 from vidvec_msg.retrieval.probing.cell_vectors import CellVectors
@@ -20,19 +18,18 @@ from vidvec_msg.retrieval.probing.grid import AXES, Cell, read_grid
 from vidvec_msg.retrieval.probing.halves import read_halves
 from vidvec_msg.retrieval.probing.opening import (
     FORMAT,
-    claim,
+    FREE,
+    finish,
     opened,
+    refuse_early,
     refuse_other_kinds,
-    refuse_other_probe,
 )
 from vidvec_msg.retrieval.probing.pictures import draw_cells, ranked
 from vidvec_msg.retrieval.probing.trial import Outcome, Rule, compared
-from vidvec_msg.runs import replacing, software_versions, write_json
+from vidvec_msg.runs import software_versions
 
 log = logging.getLogger(__name__)
 
-REPORT = "probe.json"
-FREE = ("out", "json", "batch_size", "vectors", "max_failures", "max_cells")  # do not reach the numbers
 HOW_TO_READ = (
     "A cell is one combination of the values asked for; what is not named is as in the embedder given. The "
     "validation queries choose; the test is told once, for the chosen cell and for the embedder as given. An "
@@ -120,13 +117,8 @@ def probe_prompts(
     )  # fmt: skip
     items = [*halves.corpus, *halves.queries]
     _refuse_idle_axes(axes, items)
-    for side in (halves.corpus, halves.queries):
-        refuse_bad_request(
-            side, batch_size=batch_size, shard_size=1, dtype="float32", max_failures=max_failures
-        )
-    refuse_missing_media(items, max_failures)
-    refuse_other_probe(out, settings, free=FREE)
-    refuse_foreign(out / "embedder")
+    free = (*FREE, "max_cells")
+    refuse_early(halves, out, settings, free)
 
     # 2. vectors, each side once for what changes it
     loaded = opened(embedder, "probe-prompts")
@@ -134,7 +126,7 @@ def probe_prompts(
         loaded, grid.cells, halves, vectors or out / "vectors", batch_size=batch_size, spec=embedder
     )
     many.refuse_without_room()
-    claim(out, settings, REPORT)
+    claim(out, settings, account.REPORT)
     times = many.distinct()
     log.info(
         "%s; %d cells: the corpus is embedded %d times, the queries %d times",
@@ -156,7 +148,7 @@ def probe_prompts(
     card = save_reading(out / "embedder", embedder=chosen, name=name, note=note)
     content = {
         "format": FORMAT,
-        **{key: value for key, value in settings.items() if key not in FREE},
+        **{key: value for key, value in settings.items() if key not in free},
         "model": {"name": loaded.card.name, "fingerprint": loaded.card.fingerprint},
         "halves": halves.to_dict(),
         "chosen": {"name": best.name, "fingerprint": card.fingerprint, "embedder": "embedder"},
@@ -176,13 +168,7 @@ def probe_prompts(
         "versions": software_versions(),
     }
     told = _write(out, content, outcome, grid.cells)
-    sys.stdout.write(dumps(content, ensure_ascii=False, indent=2) + "\n" if json else told)
-    log.info("probe in %s: open %s; the embedder is %s", out, out / "probe.html", out / "embedder")
-    if content["failed"] > allowed_failures(max_failures, len(items)):
-        raise TooManyFailures(
-            f"{content['failed']} of {len(items)} items have no vector (max_failures); the probe in {out} "
-            f"was written without them, the reasons are in {vectors or out / 'vectors'}/*/failures.jsonl"
-        )
+    finish(out, content, told, settings, failed=content["failed"], items=len(items))
     return out
 
 
@@ -213,13 +199,8 @@ def _same_as(number: int, variants: Sequence[Any]) -> int | None:
 
 def _write(out: Path, content: dict[str, Any], outcome: Outcome, cells: Sequence[Cell]) -> str:
     """Writes what people read, and the report last; returns the Markdown."""
-    head = [
-        f"{content['model']['name']} on {Path(content['collection']).name}: {outcome.names[outcome.best]}",
-        f"{content['halves']['how']}: {content['halves']['validation']['queries']} queries choose, "
-        f"{content['halves']['test']['queries']} tell. Chosen by {content['choose_by']} among {len(cells)} "
-        f"cells: **{outcome.names[outcome.best]}** (in {outcome.choice.shares[outcome.best]:.0%} of "
-        "resamples).",
-    ]
+    sure = f"in {outcome.choice.shares[outcome.best]:.0%} of resamples"
+    head = account.head_of(content, outcome, among=f"{len(cells)} cells", sure=sure)
     if content["left_out"]:
         listed = "; ".join(f"{one['cell']} ({one['reason']})" for one in content["left_out"][:3])
         head.append(f"{len(content['left_out'])} combinations cannot be and were left out: {listed}")
@@ -228,17 +209,13 @@ def _write(out: Path, content: dict[str, Any], outcome: Outcome, cells: Sequence
         account.headings_of(outcome, "cell, on validation"),
         account.cells_of(outcome, ranked(outcome)),
     )
-    told = account.markdown(head, outcome, {"cells": table})
-    shown = account.html(
-        [line.replace("**", "") for line in head],
+    return account.write(
+        out,
+        content,
         outcome,
-        {"Every cell, on validation": table},
-        picture=out / "cells.png",
-        facts=[("model", content["model"]["fingerprint"]), ("embedder", content["embedder"])],
+        head,
+        short={"cells": table},
+        whole={"Every cell, on validation": table},
+        picture="cells.png",
         how_to_read=HOW_TO_READ,
     )
-    for file, text in (("probe.md", told), ("probe.html", shown)):
-        with replacing(out / file) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    write_json(out / REPORT, content)  # last: its presence means that the folder is complete
-    return told

@@ -18,5 +18,5 @@ def review_page(title: str, rows: Sequence[Mapping[str, Any]], pictures: Mapping
         rows: from :func:`~vidvec_msg.retrieval.relevance_mining.review_files.review_rows`.
         pictures: item id → JPEG as a data URI, for those that have one.
     """
-    pairs = [(row["first"], row["second"]) for row in rows]
+    pairs = [[row[name] for name in ("first", "second", "first_text", "second_text")] for row in rows]
     return judgement_page(_TEMPLATE, rows, about=pairs, title=title, data={"pictures": dict(pictures)})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +13,7 @@ from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.collect.tables import rows_of
 from vidvec_msg.retrieval.relevance_mining.pairs import Pair
-from vidvec_msg.runs import replacing
+from vidvec_msg.runs import replacing, write_json_lines
 
 COLUMNS = (
     "first", "second", "score", "kind", "first_text", "second_text", "decision", "reviewer", "reviewed_at",
@@ -72,9 +71,7 @@ def review_rows(pairs: Iterable[Pair], items: Mapping[str, Item]) -> list[dict[s
 
 def write_review(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """The rows as ``review.jsonl`` and ``review.csv``: the same, for programs and for tables."""
-    with replacing(folder / "review.jsonl") as temporary:
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        temporary.write_text("".join(lines), encoding="utf-8")
+    write_json_lines(folder / "review.jsonl", rows)
     with (
         replacing(folder / "review.csv") as temporary,
         temporary.open("w", encoding="utf-8-sig", newline="") as stream,  # the mark: spreadsheets ask for it

@@ -18,7 +18,7 @@ from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures
 from vidvec_msg.formats.collections import Collection, Side
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.relevance import Qrels, write_qrels
-from vidvec_msg.retrieval.embed import SIDE_ROLES, allowed_failures, embed_items
+from vidvec_msg.retrieval.embed import SIDE_ROLES, allowed_failures, embed_items, note_max_failures
 from vidvec_msg.retrieval.relevance_mining.agreement import Agreement, Rule, agreements, decided
 from vidvec_msg.retrieval.relevance_mining.judgements import Added, follows, with_added
 from vidvec_msg.retrieval.relevance_mining.page import review_page
@@ -29,7 +29,7 @@ from vidvec_msg.retrieval.relevance_mining.review_files import (
     review_rows,
     write_review,
 )
-from vidvec_msg.runs import replacing, require_new, write_json
+from vidvec_msg.runs import require_new, write_json, write_json_lines, write_text
 
 log = logging.getLogger(__name__)
 
@@ -148,8 +148,7 @@ def _mine(
     rows = review_rows(shown, by_id)
     write_review(out, rows)
     page = review_page(options["collection"], rows, _pictures(shown, by_id, qrels, clips))
-    with replacing(out / "review.html") as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    write_text(out / "review.html", page)
     account = {
         "embedder": spec,
         "fingerprint": made.manifest["card"]["fingerprint"],
@@ -223,8 +222,8 @@ def _judge(
             rows.append({**asdict(new), "reviews": [_who_and_when(one) for one in ones]})
     made = with_added(qrels, added)
     write_qrels(out / "qrels" / f"{split}.tsv", made)
-    _write_lines(out / "judgements.jsonl", rows)
-    _write_lines(out / "disputed.jsonl", [
+    write_json_lines(out / "judgements.jsonl", rows)
+    write_json_lines(out / "disputed.jsonl", [
         {"first": ones[0].first, "second": ones[0].second, "reviews": [_who_and_when(one) for one in ones]}
         for ones in disputed
     ])  # fmt: skip
@@ -269,12 +268,6 @@ def _account_of_judgements(account: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    with replacing(path) as temporary:
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        temporary.write_text("".join(lines), encoding="utf-8")
-
-
 # --- refusals ---------------------------------------------------------------------------------------------
 
 
@@ -303,10 +296,7 @@ def _refuse_bad_request(
         problems.add(f"threshold is {threshold}; a cosine lies between -1 and 1")
     if rule not in ("all", "majority", "any"):
         problems.add(f"rule is {rule!r}; it is all, majority or any")
-    if not (0 <= max_failures < 1 or float(max_failures).is_integer()) or max_failures < 0:
-        problems.add(
-            f"max_failures is {max_failures}; it must be a count (0, 1, …) or a share below 1 (0.01)"
-        )
+    note_max_failures(max_failures, problems)
     problems.refuse_if_any()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from vidvec_msg.embedders.backbone import quiet_progress
 from vidvec_msg.embedders.clip_text import clip_fields, words_of_clip
-from vidvec_msg.embedders.models import local_folder, weights_digest
+from vidvec_msg.embedders.models import digest_of_loaded
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item, Modality
 from vidvec_msg.retrieval.reranking.contract import Group, Judged, judged_group
@@ -70,23 +70,9 @@ class CrossEncoderReranker:
         self._batch_size = batch_size
         own = getattr(self._model, "max_length", None) or getattr(self._model, "max_seq_length", None)
         self._most = min(filter(None, (max_tokens, own)), default=None)
-        self._name = name or f"{Path(model).name} (cross-encoder)"
-        folder = local_folder(model, revision=revision)
-        if folder is None:
-            raise RefusedRequest(
-                f"model {model!r} was loaded, but its files cannot be found for their digest"
-            )
-        self._fingerprint = digest_of([weights_digest(folder), clip_text, self._most, "cross"])[:16]
-
-    @property
-    def name(self) -> str:
-        """For tables."""
-        return self._name
-
-    @property
-    def fingerprint(self) -> str:
-        """Of weights and of what is read of a clip."""
-        return self._fingerprint
+        self.name = name or f"{Path(model).name} (cross-encoder)"
+        weights = digest_of_loaded(model, revision=revision)
+        self.fingerprint = digest_of([weights, clip_text, self._most, "cross"])[:16]
 
     @property
     def modalities(self) -> tuple[Modality, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 from vidvec_msg.embedders.chat import QUESTION_SLOT
 from vidvec_msg.embedders.endpoint.client import ChatEndpoint, Unfit
 from vidvec_msg.embedders.endpoint.clip_parts import clip_parts
-from vidvec_msg.embedders.endpoint.retries import GaveUp, Retrying, Stopped
+from vidvec_msg.embedders.endpoint.retries import GaveUp, Retrying, Stopped, asking
 from vidvec_msg.embedders.reading import ClipReader
 from vidvec_msg.errors import JobFailed, RefusedRequest
 from vidvec_msg.formats.items import Item, Modality
@@ -104,23 +104,13 @@ class EndpointReranker:
         self._options: dict[str, Any] = {
             tokens_field: 1, "temperature": 0, "logprobs": True, "top_logprobs": top_logprobs,
         }  # fmt: skip
-        self._name = name or f"{model.rpartition('/')[2]} (endpoint, yes/no)"
+        self.name = name or f"{model.rpartition('/')[2]} (endpoint, yes/no)"
         # no weights to take a digest of: what decides the judgements is where they come from
-        self._fingerprint = digest_of({
+        self.fingerprint = digest_of({
             "model": model, "base_url": self._endpoint.base_url, "fps": fps, "max_frames": max_frames,
             "max_pixels": max_pixels, "transcript": transcript, "options": self._options,
             "wording": [self._wording.around(kind) for kind in _KINDS], "yes": self._yes, "no": self._no,
         })[:16]  # fmt: skip
-
-    @property
-    def name(self) -> str:
-        """For tables."""
-        return self._name
-
-    @property
-    def fingerprint(self) -> str:
-        """Of model, address, wording, frames and options."""
-        return self._fingerprint
 
     @property
     def modalities(self) -> tuple[Modality, ...]:
@@ -135,18 +125,12 @@ class EndpointReranker:
             RefusedRequest: it refuses key, model or address, or answers without logprobs.
         """
         self._clips.prepare([group.clip for group in groups if group.clip.modality == "video"])
-        stop = threading.Event()
-        with ThreadPoolExecutor(self._concurrency) as workers:
+        with asking(self._concurrency) as (workers, stop):
             try:
                 for group in groups:
                     yield judged_group(group.clip.id, group.texts, self._of_group(group, workers, stop))
             except GaveUp as error:
-                stop.set()
                 raise JobFailed(f"{error}. Judgements are kept; the same command goes on.") from None
-            except BaseException:  # Ctrl-C too, and whoever stops asking
-                stop.set()
-                workers.shutdown(wait=False, cancel_futures=True)
-                raise
 
     def _of_group(self, group: Group, workers: ThreadPoolExecutor, stop: threading.Event) -> list[Outcome]:
         try:

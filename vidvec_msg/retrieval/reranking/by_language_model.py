@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 
-from vidvec_msg.embedders.batching import BatchLimits
+from vidvec_msg.embedders.batching import BatchLimits, tokens_at_once
 from vidvec_msg.embedders.chat import Turn
 from vidvec_msg.embedders.generative_model import GenerativeModel, Thinking
 from vidvec_msg.embedders.hearing import Heard
@@ -24,8 +24,6 @@ from vidvec_msg.runs import digest_of
 
 logger = logging.getLogger(__name__)
 
-_CPU_TOKENS = 1024  # as an embedder's batches of texts
-_GPU_TOKENS = 8192
 _PAIRS = 256  # of one batch at most
 _FRAMES = 64  # of one batch at most, where every pair is computed on its own
 # Largest difference of two logits, as a share of their spread, up to which the cache counts as equal to the
@@ -126,31 +124,19 @@ class LanguageModelReranker:
         self._tokens = YesNoTokens(self.model.chat.tokenizer, model=model, yes=yes, no=no, forms=forms)
         self._ending = self.model.answer_opening(thinking)
         self._transcript, self._max_tokens = transcript, max_tokens
-        self._batch_tokens = batch_tokens or (
-            _GPU_TOKENS if self.model.device.type == "cuda" else _CPU_TOKENS
-        )
+        self._batch_tokens = batch_tokens or tokens_at_once(self.model.device)
         self._shares = prefix_cache
         self._tried: set[tuple[Modality, bool]] = set()
         config = self.model.full.config
         self._media_ids = [*visual_token_ids(config), *heard_token_ids(config)]
-        self._name = name or f"{self.model.name} (yes/no)"
-        self._fingerprint = digest_of({
+        self.name = name or f"{self.model.name} (yes/no)"
+        self.fingerprint = digest_of({
             "weights": self.model.digest, "wording": [self._wording.around(kind) for kind in _KINDS],
             "yes": self._tokens.yes, "no": self._tokens.no, "forms": forms, "ending": self._ending,
-            "template": self.model.chat.template_options, "transcript": transcript, "sound": sound,
+            "template": self.model.chat.rendering.options, "transcript": transcript, "sound": sound,
             "fps": fps, "max_frames": max_frames, "max_pixels": max_pixels,
             "dtype": str(self.model.full.dtype),
         })[:16]  # fmt: skip
-
-    @property
-    def name(self) -> str:
-        """For tables."""
-        return self._name
-
-    @property
-    def fingerprint(self) -> str:
-        """Of weights, wording, tokens, frames and dtype."""
-        return self._fingerprint
 
     @property
     def modalities(self) -> tuple[Modality, ...]:

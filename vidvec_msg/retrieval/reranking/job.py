@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -32,7 +31,7 @@ from vidvec_msg.retrieval.reranking.scores import (
     value_of,
 )
 from vidvec_msg.retrieval.reranking.stage import NOTHING, Prior, Stage, blank_clip, groups_of
-from vidvec_msg.runs import replacing
+from vidvec_msg.runs import only_writer, write_json_lines
 
 SINGLE = "single stage"
 RERANKED = "reranked"
@@ -104,11 +103,17 @@ def rerank_stage(
         spec: the reranker's, for the report.
         judgements: file of judgements, where it is not in ``out``.
     """
-    kept = Judgements(judgements or out / JUDGEMENTS)
+    path = judgements or out / JUDGEMENTS
     blank = blank_clip(test.clips) if settings.prior in ("query", "both") else None
     stages = [test] if validation is None else [test, validation]
     groups = [groups_of(stage, settings.depth, settings.prior, blank) for stage in stages]
-    outcomes = [judge_all(reranker, mine, kept) for mine in groups]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # rerankings into other folders may add to the same file, and opening it takes a torn line away
+    with only_writer(
+        path.parent, what=f"judgements {path}", file=path.name, otherwise="or give another --judgements"
+    ):
+        kept = Judgements(path)
+        outcomes = [judge_all(reranker, mine, kept) for mine in groups]
     failures = [one for outcome in outcomes for one in outcome.failures]
     _write_failures(out / FAILURES, failures)
 
@@ -329,10 +334,7 @@ def _mass(outcome: Outcome) -> float | None:
 
 
 def _write_failures(path: Path, failures: Sequence[Unjudged]) -> None:
-    rows = [{"clip": one.clip, "text": one.text, "reason": one.reason} for one in failures]
-    with replacing(path) as temporary:
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        temporary.write_text("".join(lines), encoding="utf-8")
+    write_json_lines(path, map(asdict, failures))
 
 
 # --- numbers ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from vidvec_msg.errors import Problems
-from vidvec_msg.retrieval.indexes.filtering import Where
+from vidvec_msg.retrieval.indexes.conditions import Where
 
 Dedupe = Literal["video", "image", "audio"]
 Found = list[tuple[str, float]]

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vidvec_msg.retrieval.indexes.filtering import normal_path
+from vidvec_msg.retrieval.indexes.conditions import normal_path
 from vidvec_msg.retrieval.searching.hits import Hit
 
 _WIDE = 1000  # columns where nobody looks at a terminal: ids and texts are not wrapped

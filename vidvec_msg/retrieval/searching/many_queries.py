@@ -15,12 +15,12 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from vidvec_msg.embedders.contract import EmbedderCard, Prepares, Vectors
-from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures
+from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures, first_failures
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.trec import run_writer
 from vidvec_msg.formats.vectors import VectorsFolder
 from vidvec_msg.retrieval.cosine import unit_vectors
-from vidvec_msg.retrieval.embed import allowed_failures
+from vidvec_msg.retrieval.embed import allowed_failures, note_max_failures
 from vidvec_msg.retrieval.embedding.encoding import items_per_call
 from vidvec_msg.retrieval.indexes.folder import refuse_foreign_embedder
 from vidvec_msg.retrieval.indexes.searchable import Searchable
@@ -149,7 +149,7 @@ def answer(
             tell(done, failures)
             if failures == done and (done == count or done >= _HOPELESS > allowed):
                 which = "all" if done == count else "the first"
-                raise TooManyFailures(f"{which} {done} queries failed: {_summary(told, failures)}")
+                raise TooManyFailures(f"{which} {done} queries failed: {first_failures(told, failures)}")
     where = "" if run is None else f", the run is {run}"
     nothing = f" ({empty} found nothing)" if empty else ""
     log.info("%d queries answered%s, %d failed%s", done - failures, nothing, failures, where)
@@ -157,7 +157,7 @@ def answer(
         reasons = "" if run is None else f"; the reasons are in {failures_file(run)}"
         raise TooManyFailures(
             f"{failures} of {done} queries failed and {allowed} may (max_failures): "
-            f"{_summary(told, failures)}{reasons}. The others are answered."
+            f"{first_failures(told, failures)}{reasons}. The others are answered."
         )
 
 
@@ -177,10 +177,7 @@ def refuse_bad_batches(*, batch_size: int, max_failures: float) -> None:
         problems.add(
             f"batch_size is {batch_size}; it must be at least 1 (queries per call), or 0 to choose it"
         )
-    if not (0 <= max_failures < 1 or (max_failures >= 1 and float(max_failures).is_integer())):
-        problems.add(
-            f"max_failures is {max_failures}; it must be a count (0, 1, 2, …) or a share below 1 (0.01)"
-        )
+    note_max_failures(max_failures, problems)
     problems.refuse_if_any()
 
 
@@ -251,8 +248,3 @@ def _named(ids: list[str]) -> Callable[[int], str]:
 def _pieces(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
     while piece := list(itertools.islice(items, size)):
         yield piece
-
-
-def _summary(told: list[Failure], count: int) -> str:
-    shown = "; ".join(f"{failure.item}: {failure.reason}" for failure in told)
-    return f"{shown}; … and {count - len(told)} more" if count > len(told) else shown

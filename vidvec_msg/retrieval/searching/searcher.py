@@ -15,7 +15,7 @@ from vidvec_msg.embedders.load import load_embedder
 from vidvec_msg.errors import Failure, ItemError, RefusedRequest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.embedding.encoding import encode_batch
-from vidvec_msg.retrieval.indexes.filtering import Where, as_where
+from vidvec_msg.retrieval.indexes.conditions import Where, as_where
 from vidvec_msg.retrieval.indexes.folder import refuse_foreign_embedder
 from vidvec_msg.retrieval.indexes.searchable import Searchable, open_index
 from vidvec_msg.retrieval.searching.hits import Dedupe, Found, Hit, Wanted

@@ -10,7 +10,7 @@ import torch
 from jsonargparse import Namespace
 from pytorch_lightning.strategies import Strategy, StrategyRegistry
 
-from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.errors import RefusedRequest, did_you_mean
 from vidvec_msg.extras import require
 from vidvec_msg.train.strategies.fsdp2 import FSDP2
 from vidvec_msg.train.strategies.zero import DeepSpeed
@@ -23,12 +23,21 @@ OURS = {
 }
 """Lightning's classes that do not run here as they are, and ours in their place."""
 
+OF_DEEPSPEED = [name for name in StrategyRegistry.available_strategies() if name.startswith("deepspeed")]
+
+NAMES = ["auto", "ddp", "ddp_find_unused_parameters_true", "fsdp", *OF_DEEPSPEED]
+"""Strategies by name that make sense here; Lightning has more, for notebooks and for other processors."""
+
 PASSAGES_IN_SHARDS = 2
 """Forward passes that a batch always has on every rank: a pair has two texts."""
 
 
 def ranks_asked_for(trainer: Namespace) -> int:
-    """Processes that the options of a trainer ask for."""
+    """Processes that the options of a trainer ask for.
+
+    Raises:
+        RefusedRequest: devices that are no number of them, and no numbers of theirs.
+    """
     return max(_devices(trainer.devices, trainer.accelerator), 1) * int(trainer.num_nodes)
 
 
@@ -42,6 +51,11 @@ def _devices(asked: int | str | list[int], accelerator: str) -> int:
     if words in (["-1"], ["auto"]):
         on_gpus = accelerator in ("auto", "gpu", "cuda")
         return torch.cuda.device_count() if on_gpus else 1
+    if not (words and words[0].strip().isdecimal() and int(words[0])):
+        raise RefusedRequest(
+            f"trainer.devices is {asked!r}; accepted: how many, from 1; their numbers (0,1 or [0, 1]); auto "
+            "or -1, all that there are"
+        )
     return int(words[0])
 
 
@@ -62,7 +76,7 @@ def put_ours_in_place(trainer: Namespace) -> None:
 
 
 def strategy_problems(
-    trainer: Namespace, data: Namespace, checkpoint: str | None, *, trains: bool = True
+    trainer: Namespace, data: Namespace, checkpoint: str | None, *, ranks: int, trains: bool = True
 ) -> Iterator[str]:
     """What cannot go together, each with what to do.
 
@@ -70,13 +84,15 @@ def strategy_problems(
         trainer: options of the trainer.
         data: options of the data.
         checkpoint: what is resumed or measured; None for a fit from the start.
+        ranks: processes.
         trains: False where a checkpoint is measured alone.
     """
     strategy = trainer.strategy
     name = str(strategy if isinstance(strategy, str) else strategy.class_path.rpartition(".")[2])
     deepspeed = "deepspeed" in name.lower()
-    if name.startswith(("deepspeed", "fsdp")) and name not in _names():
-        yield f"trainer.strategy is {name!r}; accepted of its kind: {', '.join(_names())}"
+    lightnings = [*StrategyRegistry.available_strategies(), "auto"]
+    if isinstance(strategy, str) and (name not in lightnings or name.startswith("fsdp_")):
+        yield f"trainer.strategy is {name!r}{did_you_mean(name, NAMES)}; accepted: {', '.join(NAMES)}"
         return
     if name in OURS and not deepspeed:
         yield f"trainer.strategy {name} is not made for adapters: use {OURS[name]}, or its name, fsdp"
@@ -92,7 +108,7 @@ def strategy_problems(
             require("deepspeed", purpose=f"train with trainer.strategy {name}")
         except RefusedRequest as error:
             yield str(error)
-    ranks, shards = ranks_asked_for(trainer), sharding_of(strategy)
+    shards = sharding_of(strategy)
     if shards and ranks > 1:
         whole = "; ranks take their forward passes together then, and all need as many of them"
         if data.passage_tokens:
@@ -114,10 +130,3 @@ def strategy_problems(
             f"--ckpt_path {checkpoint} is {kind}, and trainer.strategy {name} is of {other}: continue it "
             "with the strategy that it was written with"
         )
-
-
-def _names() -> list[str]:
-    return [
-        "fsdp",
-        *(name for name in StrategyRegistry.available_strategies() if name.startswith("deepspeed")),
-    ]

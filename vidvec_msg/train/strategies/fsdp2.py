@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,23 @@ from pytorch_lightning.strategies import ModelParallelStrategy
 from torch.optim import Optimizer
 
 from vidvec_msg.errors import RefusedRequest
+
+
+def refuse_strangers(strangers: Sequence[str]) -> None:
+    """Refuses what trains outside the language model.
+
+    Args:
+        strangers: names of such parameters in the module.
+
+    Raises:
+        RefusedRequest: there are some.
+    """
+    if strangers:
+        raise RefusedRequest(
+            f"{', '.join(strangers)} would train outside the language model, and FSDP2 averages no gradients "
+            "there: ranks would drift apart. Use trainer.strategy ddp or deepspeed_stage_2, or fix the "
+            "temperature (model.loss.learn_temperature: false)"
+        )
 
 
 class FSDP2(ModelParallelStrategy):
@@ -36,17 +54,13 @@ class FSDP2(ModelParallelStrategy):
         Raises:
             RefusedRequest: something outside the language model trains, whose gradients nobody averages.
         """
-        strangers = [
-            name
-            for name, parameter in module.named_parameters()
-            if parameter.requires_grad and not name.startswith("tower.")
-        ]
-        if strangers:
-            raise RefusedRequest(
-                f"{', '.join(strangers)} would train outside the language model, and FSDP2 averages no "
-                "gradients there: ranks would drift apart. Use trainer.strategy ddp or deepspeed_stage_2, or "
-                "fix the temperature (model.loss.learn_temperature: false)"
-            )
+        refuse_strangers(
+            [
+                name
+                for name, parameter in module.named_parameters()
+                if parameter.requires_grad and not name.startswith("tower.")
+            ]
+        )
         from torch.distributed.fsdp import fully_shard
 
         tower: Any = module.tower

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 from urllib.parse import parse_qs, urlsplit
 
+from vidvec_msg.embedders.contract import Vectors
 from vidvec_msg.errors import JobFailed
 
 _YOUTUBE_ID = re.compile(r"[\w-]{11}")
@@ -88,6 +89,15 @@ class Provider(Protocol):
 
     def close(self) -> None:
         """Ends what it holds open."""
+        ...
+
+
+@runtime_checkable
+class Embeds(Protocol):
+    """A provider that has embedded its clips, with the embedder of the build."""
+
+    def vector(self, clip: Clip) -> Vectors | None:
+        """The clip's vector, (dim,), of norm 1; None if there is none of just this clip, or no exact one."""
         ...
 
 

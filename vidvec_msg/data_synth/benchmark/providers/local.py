@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from vidvec_msg.data_synth.benchmark.providers.contract import Clip, Wanted, too_long
 from vidvec_msg.data_synth.embedding import MessageVectors
+from vidvec_msg.embedders.contract import Vectors
 from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.runs import digest_of, file_digest
@@ -106,6 +107,30 @@ class Local:
             if len(hits) < asked or asked >= len(searcher.index):
                 return clips
             asked *= _SLACK
+
+    def vector(self, clip: Clip) -> Vectors | None:
+        """What the index holds of a clip.
+
+        See :class:`~vidvec_msg.data_synth.benchmark.providers.contract.Embeds`.
+        """
+        from vidvec_msg.retrieval.indexes.vector_index import VectorIndex
+
+        index = self._opened().index
+        if isinstance(index, VectorIndex) and not all(
+            one.stored is not None or (one.is_exact and one.entry.truncate_dim is None)
+            for one in index.segments
+        ):
+            return None
+        try:
+            known, about = index.metadata(clip.id), clip.about or {}
+            video = known.get("video")
+            same = bool(video) and str(Path(str(video)).resolve()) == clip.video
+            if not same or any(known.get(name) != about.get(name) for name in ("start", "end")):
+                return None  # a person has put another clip, or another part of it, in its place
+            found: Vectors = index.vector(clip.id)
+        except RefusedRequest:  # a candidate that a person added, or lists that give nothing back
+            return None
+        return found
 
     def most(self, searches: int) -> str:
         """Nothing."""
