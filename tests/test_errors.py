@@ -7,8 +7,31 @@ import pickle
 import pytest
 
 import vidvec_msg
-from vidvec_msg.errors import Failure, ItemError, Problems, RefusedRequest, did_you_mean, explain_unknown
+from vidvec_msg.errors import (
+    Failure,
+    ItemError,
+    Problems,
+    RefusedRequest,
+    did_you_mean,
+    explain_unknown,
+    first_failures,
+)
 from vidvec_msg.extras import require
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (0, ""),
+        (1, "a0: bad"),
+        (3, "a0: bad; a1: bad; a2: bad"),
+        (5, "a0: bad; a1: bad; a2: bad; … and 2 more"),
+    ],
+)
+def test_the_first_failures_and_how_many_more_there_are(count: int, told: str) -> None:
+    failures = (Failure(f"a{number}", "bad") for number in range(count))
+    assert first_failures(failures, count) == told
+    assert sum(1 for _ in failures) == max(count - 3, 0)  # read no further than shown
 
 
 def test_problems_come_in_one_message_and_the_rest_is_counted() -> None:

@@ -77,3 +77,10 @@ def test_an_output_folder_must_be_new_empty_or_ours(tmp_path: Path) -> None:
 
 def test_versions_name_what_can_change_a_vector() -> None:
     assert {"vidvec-msg", "torch", "transformers", "numpy"} <= set(runs.software_versions())
+
+
+def test_rows_become_json_lines(tmp_path: Path) -> None:
+    runs.write_json_lines(tmp_path / "new" / "rows.jsonl", ({"b": n, "a": "é"} for n in range(2)))
+    assert (
+        tmp_path / "new" / "rows.jsonl"
+    ).read_bytes() == '{"b": 0, "a": "é"}\n{"b": 1, "a": "é"}\n'.encode()

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from vidvec_msg.errors import Problems
+from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.runs import require_new, write_text
 
 CONFIG = "config.yaml"
@@ -19,9 +19,12 @@ def refuse_other(
 ) -> None:
     """Refuses a folder that is neither new nor begun with the same options.
 
+    Options that only one of the two knows are of another version; where both know some of their own, another
+    command has made the folder, and it would be overwritten.
+
     Args:
         out: the folder.
-        settings: all options.
+        settings: all options, as :func:`claim` gets them.
         what: the folder holds, for the message: "evaluation".
         free: options that do not reach the numbers or are checked elsewhere; these may change.
         keep: what of the other one can be used again, and how, for the message.
@@ -33,6 +36,11 @@ def refuse_other(
     if not (out / CONFIG).exists():
         return
     before = yaml.safe_load((out / CONFIG).read_text(encoding="utf-8")) or {}
+    if (others := sorted(before.keys() - settings.keys())) and settings.keys() - before.keys():
+        raise RefusedRequest(
+            f"--out {out} holds no {what}: its {CONFIG} has other options ({', '.join(others[:3])}, …); give "
+            "a new folder."
+        )
     problems = Problems(f"--out {out} holds another {what}; give a new folder{keep}, or the same options")
     for key, value in settings.items():
         if key not in free and key in before and before[key] != value:

@@ -96,7 +96,7 @@ def mcq(
     further = {"embedder": embedder, "answerer": answerer, "rotations": rotations, "control": control,
                "batch_size": batch_size, "max_failures": max_failures}  # fmt: skip
     # the same questions: then its answers count, whoever gave them; the collection may have been moved
-    refuse_other(out, settings, what="exam", free=("collection",))
+    refuse_other(out, {**settings, **further}, what="exam", free=("collection", *further))
     out.mkdir(parents=True, exist_ok=True)
     with only_writer(out, what=f"--out {out}"):
         claim(out, {**settings, **further}, REPORT)
