@@ -600,7 +600,7 @@ def test_an_encoder_without_a_decoder_embeds_texts(tmp_path, texts):
         MultimodalLLM(str(tmp_path))
     for options in ({}, {"layer": 1}):
         embedder = MultimodalLLM(str(tmp_path), prompt="plain", pooling="mean", max_tokens=400, **options)
-        assert embedder._forward.needs_mask
+        assert embedder._forward._needs_mask()
         assert embedder.card.modalities == ("text",)
         together = embedder.encode(texts, role="query")
         alone = np.concatenate([embedder.encode([item], role="query") for item in texts])

@@ -431,12 +431,30 @@ def test_an_update_keeps_queries_and_judgements_that_were_added_to_its_own(
     run(table, out, queries="q", update=True)  # a text of the source's: nothing of either is lost
     assert judged() == {"one": {"done": 1, "dtwo": 1}, "four": {"dfour": 1}, **mine}
     assert (out / "queries_1.jsonl.kept").read_text() == changed
-    assert "speaks otherwise of what they hold" in caplog.text
+    assert "has lines that contradict the sources" in caplog.text
     caplog.clear()
     run(table, out, update=True)  # the source asks no more: what a person asks is left
     assert judged() == mine
-    assert "or of a query that is gone ('q1\\tdtwo\\t1')" in caplog.text
+    assert "or judge a query that is gone or another one by now ('q1\\tdtwo\\t1')" in caplog.text
     assert "q1\tdtwo\t1" in (out / "qrels" / "test_1.tsv.kept").read_text()
+
+
+def test_a_judgement_that_was_added_does_not_become_one_of_another_text(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It names an id, and ids are by place: a row that comes before its own moves them."""
+    table = tmp_path / "t.jsonl"
+    table.write_text('{"id": "d1", "text": "t", "q": "one"}\n{"id": "d2", "text": "t", "q": "two"}\n')
+    out = run(table, tmp_path / "C", queries="q")
+    with (out / "qrels" / "test.tsv").open("a") as stream:
+        stream.write("q1\td2\t2\n")
+    table.write_text('{"id": "d0", "text": "t", "q": "zero"}\n' + table.read_text())
+    run(table, out, queries="q", update=True)
+    loaded = Collection.load(out)
+    assert {item.id: item.text for item in loaded.queries} == {"q1": "zero", "q2": "one", "q3": "two"}
+    assert loaded.qrels["test"] == {"q1": {"d0": 1}, "q2": {"d1": 1}, "q3": {"d2": 1}}
+    assert "another one by now ('q1\\td2\\t2')" in caplog.text
+    assert "q1\td2\t2" in (out / "qrels" / "test_1.tsv.kept").read_text()
 
 
 def test_an_update_of_words_that_a_person_took_out(clips: Path, tmp_path: Path) -> None:
