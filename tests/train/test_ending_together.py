@@ -12,8 +12,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch.distributed as dist
+from pytorch_lightning.strategies.launchers import _SubprocessScriptLauncher
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, and not in its stubs
 
-from vidvec_msg.train.ending_together import ending_together
+from vidvec_msg.train.ending_together import FAILED, _store, _Watch, ending_together
 
 pytest.importorskip("resource", reason="limits the size of files")
 
@@ -69,3 +72,44 @@ def test_a_single_rank_needs_nobody() -> None:
     alone: Any = SimpleNamespace(world_size=1)
     with pytest.raises(ValueError, match="as it is"), ending_together(alone):
         raise ValueError("as it is")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> TCPStore:
+    """A store as the ranks have it, without ranks."""
+    served = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(served.port))
+    monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT", raising=False)
+    return served
+
+
+def test_ranks_that_torchrun_starts_again_do_not_end_by_the_word_of_their_first_life(
+    server: TCPStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = _store()
+    assert first is not None
+    first.set(FAILED, "1 1")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    again = _store()
+    assert again is not None
+    assert first.check([FAILED])
+    assert not again.check([FAILED])
+
+
+def test_other_machines_hear_of_a_rank_that_was_killed(
+    server: TCPStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launcher = object.__new__(_SubprocessScriptLauncher)
+    launcher.procs = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)]
+    launcher.procs[0].kill()
+    launcher.procs[0].wait()
+    trainer: Any = SimpleNamespace(global_rank=2, world_size=4, strategy=SimpleNamespace(launcher=launcher))
+    monkeypatch.setattr(os, "_exit", lambda code: (_ for _ in ()).throw(SystemExit(code)))
+    with pytest.raises(SystemExit):
+        _Watch(trainer).run()
+    assert "local rank 1 was killed (SIGKILL;" in capsys.readouterr().err
+    store = _store()
+    assert store is not None
+    assert store.get(FAILED) == b"2 1"

@@ -22,7 +22,7 @@ from typing import NoReturn
 import torch.distributed as dist
 from pytorch_lightning import Trainer
 from pytorch_lightning.strategies.launchers import _SubprocessScriptLauncher
-from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, and not in its stubs
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # not in its stubs
 
 from vidvec_msg.errors import RefusedRequest
 
@@ -110,6 +110,9 @@ class _Watch(threading.Thread):
         """Ends this process after one that it has started; that one has said why, unless it was killed."""
         if code > 0:
             self._leave(code, None)
+        with suppress(dist.DistError):  # it said nothing: other machines hear it from here
+            if (store := _store()) is not None:
+                store.compare_set(FAILED, "", f"{self.rank} 1")
         self._end_children()
         killed = next(rank for rank, child in enumerate(self.children, start=1) if child.returncode == code)
         sys.stderr.write(
@@ -119,7 +122,7 @@ class _Watch(threading.Thread):
         sys.stderr.flush()
         os._exit(1)
 
-    def _leave(self, code: int, store: TCPStore | None) -> NoReturn:
+    def _leave(self, code: int, store: dist.Store | None) -> NoReturn:
         """Ends this process without a word, once the rank that failed has said its own."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (1, 2):
@@ -163,9 +166,12 @@ def _code(word: str) -> int:
     return int(word.split()[1])
 
 
-def _store() -> TCPStore | None:
+def _store() -> dist.Store | None:
     """The store of the ranks, by a connection of one's own; None before they have found each other."""
     if not dist.is_initialized():
         return None
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    return TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=PATIENCE))
+    patience = timedelta(seconds=PATIENCE)
+    store = TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=patience)
+    # torchrun keeps the store when it starts failed ranks again: a word is of one attempt
+    return PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)

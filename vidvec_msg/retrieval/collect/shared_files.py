@@ -34,6 +34,7 @@ class SharedFiles:
             name: set(noted[name]) if name in noted else _digests(_lines(out / name)) for name in ours
         }
         self._new: dict[str, list[str]] = {}
+        self._asked: dict[str, str] = {}  # id → words of the queries, as judgements that were added mean them
 
     def write(self, files: Mapping[str, Sequence[str]]) -> None:
         """Writes what the sources hold now, and behind it the lines that people added.
@@ -43,6 +44,7 @@ class SharedFiles:
         Args:
             files: name → lines.
         """
+        self._asked = self._queries()
         self._new = {name: sorted(_digests(lines)) for name, lines in files.items()}
         known = self._ours.keys() | self._new.keys()
         # a run that is killed on the way must not be taken for a person
@@ -64,7 +66,9 @@ class SharedFiles:
         wanted, taken = {*lines}, {_subject(line) for line in lines}
         ours = self._ours.get(name, set())
         theirs = [line for line in before if line not in wanted and digest_of(line)[:16] not in ours]
-        asked = None if name == QUERIES else {_subject(line) for line in _lines(self.out / QUERIES)}
+        # ids are by place in the sources: one may belong to another text by now
+        same = None if name == QUERIES else self._asked.items() & self._queries().items()
+        asked = None if same is None else {query for query, _ in same}
         lost = [
             line for line in theirs
             if _subject(line) in taken or (asked is not None and line.split("\t")[0] not in asked)
@@ -74,7 +78,9 @@ class SharedFiles:
             theirs = []
         elif lost:
             self._set_aside(
-                path, f"speaks otherwise of what they hold, or of a query that is gone ({lost[0]!r})"
+                path,
+                "has lines that contradict the sources, or judge a query that is gone or another one "
+                f"by now ({lost[0]!r})",
             )
             theirs = [line for line in theirs if line not in lost]
         if {*lines, *theirs} <= {JUDGED}:
@@ -82,6 +88,9 @@ class SharedFiles:
             return
         self.kept += len(theirs)
         write_lines(path, (*lines, *theirs))
+
+    def _queries(self) -> dict[str, str]:
+        return {_subject(line): _words(line) for line in _lines(self.out / QUERIES)}
 
     def _set_aside(self, path: Path, why: str) -> None:
         kept = set_aside(path, suffix=f"{path.suffix}.kept")
@@ -112,4 +121,12 @@ def _subject(line: str) -> str:
     try:
         return str(json.loads(line).get("_id"))
     except ValueError:
+        return line
+
+
+def _words(line: str) -> str:
+    """What a query says; the line itself where that is not in words."""
+    try:
+        return str(json.loads(line)["text"])
+    except (ValueError, KeyError, TypeError):
         return line

@@ -158,8 +158,9 @@ def halved(
     parts = _connected(links)
     if len(parts) < 2:
         raise RefusedRequest(
-            f"split {split!r} cannot be halved: its {len(queries)} queries hang together, by relevant items "
-            "that they share or by keep_together. Name other queries with --validation."
+            f"split {split!r} cannot be halved: its {len(queries)} queries hang together: by relevant items "
+            "that they share, equal words, segments of one clip that overlap, or keep_together. Name other "
+            "queries with --validation."
         )
     order = np.random.default_rng(seed).permutation(len(parts))
     most = max(1, int(share * len(queries)))
