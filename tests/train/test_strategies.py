@@ -15,6 +15,7 @@ from vidvec_msg.cli import main as cli
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.train.losses import InfoNCE
 from vidvec_msg.train.strategies import FSDP2, DeepSpeed
+from vidvec_msg.train.strategies import asked_for
 from vidvec_msg.train.strategies.asked_for import (
     ours,
     put_ours_in_place,
@@ -95,6 +96,12 @@ def test_lightnings_class_becomes_ours_and_keeps_its_options() -> None:
 ZERO_3 = class_of("vidvec_msg.train.strategies.DeepSpeed", stage=3)
 
 
+@pytest.fixture
+def deepspeed_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it is installed is another matter."""
+    monkeypatch.setattr(asked_for, "require", lambda *_, **__: None)
+
+
 @pytest.mark.parametrize(
     ("options", "data", "told"),
     [
@@ -130,6 +137,7 @@ ZERO_3 = class_of("vidvec_msg.train.strategies.DeepSpeed", stage=3)
         ),
     ],
 )
+@pytest.mark.usefixtures("deepspeed_is_there")
 def test_what_cannot_go_together(options: dict[str, Any], data: dict[str, Any], told: str) -> None:
     given = Namespace(**{"passage_tokens": 0, "passages": 2, **data})
     ranks = ranks_asked_for(trainer(**options))
@@ -146,6 +154,7 @@ def test_what_cannot_go_together(options: dict[str, Any], data: dict[str, Any], 
         {},
     ],
 )
+@pytest.mark.usefixtures("deepspeed_is_there")
 def test_whole_weights_bear_any_number_of_passages(options: dict[str, Any]) -> None:
     given = Namespace(passage_tokens=100, passages=5)
     ranks = ranks_asked_for(trainer(**options))
@@ -159,6 +168,7 @@ def test_deepspeeds_checkpoints_are_not_measured_alone() -> None:
     assert not list(strategy_problems(trainer(strategy="ddp"), data, None, ranks=1, trains=False))
 
 
+@pytest.mark.usefixtures("deepspeed_is_there")
 def test_a_checkpoint_of_another_form_is_refused(tmp_path: Path) -> None:
     file, folder = tmp_path / "last.ckpt", tmp_path / "folder.ckpt"
     file.touch()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from vidvec_msg.cli import main as cli
+from vidvec_msg.train import options
 from vidvec_msg.train.value_refusals import explain_value
 
 BEST = "--trainer.callbacks+=KeepBest"
@@ -102,3 +104,12 @@ def test_a_neighbour_of_the_missing_file_is_named(capsys: pytest.CaptureFixture[
 
 def test_what_is_about_something_else_is_left_to_others() -> None:
     assert explain_value("unrecognized arguments: --data.x=1", verb="fit") is None
+
+
+def test_a_package_that_the_trainer_lacks_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(**_: Any) -> None:
+        raise ModuleNotFoundError("Requirement 'transformer_engine>=0.11.0' not met.\nHINT: Try")
+
+    monkeypatch.setattr(options, "Trainer", lacking)
+    told = options._refusal({"precision": "transformer-engine"}, "auto")
+    assert told == "Requirement 'transformer_engine>=0.11.0' not met. HINT: Try"

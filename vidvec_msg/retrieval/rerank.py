@@ -336,7 +336,8 @@ def first_of(run: EvaluatedRun, collection: Path | None) -> First:
         raise RefusedRequest(
             f"collection {place} is no longer what {run.folder} was made of ({' and '.join(changed)}): clips "
             "or texts were replaced, or their files are gone, and its lists are of the earlier ones. "
-            "Evaluate again (only what changed is embedded), or give the earlier ones with --collection"
+            "Evaluate again into a new folder (with a cache, only what changed is embedded), or give the "
+            "earlier ones with --collection"
         )
     lists = {way: lists_of([run], sides, way)[0] for way in WAYS}
     return First(Stage(sides, lists), run.report, place, run.folder)

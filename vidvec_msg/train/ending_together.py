@@ -122,7 +122,7 @@ class _Watch(threading.Thread):
         sys.stderr.flush()
         os._exit(1)
 
-    def _leave(self, code: int, store: dist.Store | None) -> NoReturn:
+    def _leave(self, code: int, store: PrefixStore | None) -> NoReturn:
         """Ends this process without a word, once the rank that failed has said its own."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (1, 2):
@@ -166,7 +166,7 @@ def _code(word: str) -> int:
     return int(word.split()[1])
 
 
-def _store() -> dist.Store | None:
+def _store() -> PrefixStore | None:
     """The store of the ranks, by a connection of one's own; None before they have found each other."""
     if not dist.is_initialized():
         return None

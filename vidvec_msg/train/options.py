@@ -158,7 +158,7 @@ def _refusal(trainer: dict[str, Any], strategy: Any) -> str:
     try:
         with _unheard():
             Trainer(**{**trainer, "callbacks": None, "logger": False, "strategy": ours(made(strategy))})
-    except (MisconfigurationException, ValueError, TypeError) as error:
+    except (MisconfigurationException, ValueError, TypeError, ImportError) as error:  # a package it lacks
         return " ".join(str(error).split())
     return ""
 

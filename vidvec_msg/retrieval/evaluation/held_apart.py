@@ -137,12 +137,16 @@ class _Stretches:
 
 
 def _shown(item: Item, files: dict[Path, str]) -> Shown:
-    for medium in (item.video, item.image, item.audio):  # the first carries the item
-        if isinstance(medium, Path):
-            digest = files.get(medium) or files.setdefault(medium, _file_digest(medium))
-            return Shown(digest, item.start or 0.0, math.inf if item.end is None else item.end)
-        if medium is not None:
-            return Shown(hashlib.sha256(medium.tobytes()).hexdigest())
+    media = [medium for medium in (item.video, item.image, item.audio) if medium is not None]
+    if media:  # all of them: one picture under other sounds is another item
+        digests = [
+            files.get(medium) or files.setdefault(medium, _file_digest(medium))
+            if isinstance(medium, Path)
+            else hashlib.sha256(medium.tobytes()).hexdigest()
+            for medium in media
+        ]
+        end = math.inf if item.end is None else item.end
+        return Shown(" ".join(digests), item.start or 0.0, end)
     words = item.full_text or item.transcript or item.ocr or ""
     return Shown(digest_of(" ".join(unicodedata.normalize("NFKC", words).casefold().split())))
 

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vidvec_msg.formats.items import Item
-from vidvec_msg.retrieval.evaluation.vector_cache import content_key
+from vidvec_msg.formats.items import Item, item_digest
 from vidvec_msg.retrieval.progress import progress
 from vidvec_msg.retrieval.reranking.contract import Group, Judgement, Reranker, Unjudged
 from vidvec_msg.runs import digest_of
@@ -116,7 +115,7 @@ def judge_all(reranker: Reranker, groups: Sequence[Group], kept: Judgements) -> 
 
 def _keys(fingerprint: str, group: Group) -> Iterator[tuple[Item, str]]:
     try:
-        clip = content_key(group.clip)
+        clip = item_digest(group.clip)
     except OSError:  # missing: it fails where it is decoded, but for a reranker that reads its words alone
         item = group.clip
         clip = digest_of(["missing", item.id, item.full_text, item.transcript, item.ocr])
