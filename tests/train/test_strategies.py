@@ -14,8 +14,7 @@ from pytorch_lightning import LightningModule
 from vidvec_msg.cli import main as cli
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.train.losses import InfoNCE
-from vidvec_msg.train.strategies import FSDP2, DeepSpeed
-from vidvec_msg.train.strategies import asked_for
+from vidvec_msg.train.strategies import FSDP2, DeepSpeed, asked_for
 from vidvec_msg.train.strategies.asked_for import (
     ours,
     put_ours_in_place,
