@@ -130,7 +130,7 @@ def test_an_unknown_key_of_a_config_is_refused_with_the_nearest(tmp_path: Path) 
     [
         (RefusedRequest("no such folder"), 2, "vidvec-msg: no such folder"),
         (TooManyFailures("3 of 9 clips failed"), 1, "3 of 9 clips failed"),
-        (KeyboardInterrupt(), 130, "the same command continues from here"),
+        (KeyboardInterrupt(), 130, "interrupted; what was saved goes on with --ckpt_path last"),
         (SystemExit("no room left"), 2, "vidvec-msg: no room left"),
     ],
 )
@@ -149,6 +149,18 @@ def test_exit_codes(
     captured = capsys.readouterr()
     assert told in captured.err
     assert captured.out == ""
+
+
+def test_interrupted_a_job_goes_on_by_its_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_load", lambda target: fail)
+    monkeypatch.setattr(cli, "run_function", fail)
+    assert cli.main(["embed"]) == 130
+    assert "the same command continues from here" in capsys.readouterr().err
 
 
 def test_lines_of_the_log_go_to_stderr_while_a_verb_runs_and_no_longer(

@@ -134,7 +134,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{PROGRAM}: {error}\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write(f"\n{PROGRAM}: interrupted; the same command continues from here\n")
+        same = "the same command continues from here"
+        further = "what was saved goes on with --ckpt_path last" if words[0] == "fit" else same
+        sys.stderr.write(f"\n{PROGRAM}: interrupted; {further}\n")
         return 130
     except BrokenPipeError:  # `| head` closed our output: not an error of ours
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -84,7 +84,8 @@ class _Watch(threading.Thread):
                 store = store or _store()
                 word = store.get(FAILED).decode() if store and store.check([FAILED]) else ""
             except dist.DistError:
-                word = "" if self.over.is_set() else "0 1"  # rank 0 was killed, and the store with it
+                word = "" if store or self.over.is_set() else self._lost()
+                store = None  # once more: it may have been the network
             if word and _rank(word) != self.rank:
                 self._leave(_code(word), store)
 
@@ -121,6 +122,15 @@ class _Watch(threading.Thread):
         )
         sys.stderr.flush()
         os._exit(1)
+
+    def _lost(self) -> str:
+        """Says that the store is gone: with rank 0, which was killed, or behind a network that fails."""
+        sys.stderr.write(
+            f"vidvec-msg: rank {self.rank} no longer reaches rank 0 at {os.environ['MASTER_ADDR']}:"
+            f"{os.environ['MASTER_PORT']} (killed, or the network failed), and ends\n"
+        )
+        sys.stderr.flush()
+        return "0 1"
 
     def _leave(self, code: int, store: PrefixStore | None) -> NoReturn:
         """Ends this process without a word, once the rank that failed has said its own."""
