@@ -1,6 +1,6 @@
 """Every layer in one pass beside one plain embed; and a layer in the middle beside the last one.
 
-    python benchmarks/bench_probe.py              about four minutes on two cores
+    python benchmarks/bench_probe.py              about five minutes on two cores
     python benchmarks/bench_probe.py --quick      a minute; says that it runs, and little about speed
 
 Storylines of 60 to 110 words into a vectors folder, by the same function and with the same model: once as
@@ -137,7 +137,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--count", type=int, default=24, help="storylines")
-    parser.add_argument("--repeats", type=int, default=3, help="measurements; the best counts")
+    parser.add_argument("--repeats", type=int, default=6, help="measurements; the best counts")
     parser.add_argument("--quick", action="store_true", help="few texts, once")
     given = parser.parse_args()
     count, repeats = (8, 1) if given.quick else (given.count, given.repeats)
