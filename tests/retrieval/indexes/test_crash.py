@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +19,7 @@ import pytest
 from index_histories import State, beginning, carry_out, holds, next_state, vector_of
 
 from vidvec_msg.retrieval.indexes.changes import changing
-from vidvec_msg.retrieval.indexes.folder import files_of
+from vidvec_msg.retrieval.indexes.folder import files_of, read_manifest
 from vidvec_msg.retrieval.indexes.vector_index import VectorIndex
 
 KILLS = 50
@@ -41,12 +43,14 @@ def nursery() -> Iterator[subprocess.Popen[str]]:
     process.wait()
 
 
-def start(nursery: subprocess.Popen[str], folder: Path, state: State, step: int) -> int:
-    """A writer that begins with this step; its process id."""
+def start(
+    nursery: subprocess.Popen[str], folder: Path, state: State, step: int, *, dies_before: int = 0
+) -> int:
+    """A writer that begins with this step, and dies before so many changes of files; its process id."""
     assert nursery.stdin is not None
     assert nursery.stdout is not None
     (folder / "state.json").write_text(json.dumps(state))
-    nursery.stdin.write(f"{folder} {step}\n")
+    nursery.stdin.write(f"{folder} {step} {dies_before}\n")
     nursery.stdin.flush()
     word, pid = nursery.stdout.readline().split()
     assert word == "pid"
@@ -61,8 +65,13 @@ def ended_step(nursery: subprocess.Popen[str]) -> int:
 
 def kill(nursery: subprocess.Popen[str], pid: int) -> list[int]:
     """Kills a writer; the steps that it had ended."""
-    assert nursery.stdout is not None
     os.kill(pid, signal.SIGKILL)
+    return death(nursery)
+
+
+def death(nursery: subprocess.Popen[str]) -> list[int]:
+    """Waits until a writer is gone; the steps that it had ended."""
+    assert nursery.stdout is not None
     done = []
     while (line := nursery.stdout.readline()) != "gone\n":
         done.append(int(line.split()[1]))
@@ -74,7 +83,7 @@ def test_killed_at_fifty_moments_it_is_the_old_index_or_the_new_one(
     tmp_path: Path, nursery: subprocess.Popen[str]
 ) -> None:
     state, step, index = beginning(tmp_path), 0, tmp_path / "index"
-    moments, cut_late, usual = random.Random(0), 0, 0.05
+    moments, usual = random.Random(0), 0.05
     for turn in range(KILLS):
         begun = time.monotonic()
         pid, ended = start(nursery, tmp_path, state, step), moments.randrange(3)
@@ -89,14 +98,44 @@ def test_killed_at_fifty_moments_it_is_the_old_index_or_the_new_one(
             holds(index, state)
         except AssertionError:
             holds(index, after)
-            state, step, cut_late = after, step + 1, cut_late + 1
+            state, step = after, step + 1
         if turn % 2:  # else the next writer itself finds what was left
-            with changing(index) as manifest:
-                there = {path.name for path in index.iterdir()}
-                assert there == {*files_of(manifest), "index.json", ".writer.lock", ".writer.json"}
+            put_in_order(index)
             holds(index, state)
     assert step > KILLS / 2  # changes went on between the kills
-    assert 0 < cut_late < KILLS  # some were killed after the commit and before the end, others before
+
+
+def put_in_order(index: Path) -> None:
+    """What the next writer does first; no file of an interrupted one is left then."""
+    with changing(index) as manifest:
+        there = {path.name for path in index.iterdir()}
+        assert there == {*files_of(manifest), "index.json", ".writer.lock", ".writer.json"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", range(4), ids=["add", "replace", "delete", "compact"])
+def test_killed_before_each_write_it_is_the_old_index_until_the_commit(
+    tmp_path: Path, nursery: subprocess.Popen[str], step: int
+) -> None:
+    state = beginning(tmp_path / "start")
+    for earlier in range(step):
+        state = carry_out(tmp_path / "start", state, earlier)
+    after = next_state(state, step)
+    generation = read_manifest(tmp_path / "start" / "index")["generation"]
+    committed: list[bool] = []
+    for write in itertools.count(1):
+        folder = tmp_path / str(write)
+        shutil.copytree(tmp_path / "start", folder)
+        start(nursery, folder, state, step, dies_before=write)
+        if death(nursery):
+            break  # it ended before that many writes
+        committed.append(read_manifest(folder / "index")["generation"] > generation)
+        for _ in range(2):
+            holds(folder / "index", after if committed[-1] else state)
+            put_in_order(folder / "index")
+        shutil.rmtree(folder)
+    assert committed == sorted(committed)
+    assert {*committed} == {False, True}
 
 
 @pytest.mark.slow
