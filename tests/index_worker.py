@@ -1,9 +1,9 @@
 """A nursery for writers that are killed: imports once, then forks a process for each that is asked for.
 
-Reads lines ``FOLDER FIRST_STEP WRITE`` and starts a process that changes ``FOLDER/index`` step by step, on and
-on; ``FOLDER/state.json`` says what the index holds. It writes ``pid N``, and ``done STEP`` after each change. It
-dies of itself as it is about to open for writing, rename or remove a file of the index for the ``WRITE``-th time
-(0: never).
+Reads lines ``FOLDER FIRST_STEP WRITE`` and starts a process that changes ``FOLDER/index`` step by step, on
+and on; ``FOLDER/state.json`` says what the index holds. It writes ``pid N``, and ``done STEP`` after each
+change. It dies of itself as it is about to open for writing, rename or remove a file of the index for the
+``WRITE``-th time (0: never).
 """
 
 from __future__ import annotations
