@@ -31,6 +31,7 @@ FAULTS = {
     "raises": "answers",
     "refuses": "answers",
     "together": "answers",
+    "refuses together": "answers",
     "float64": "float32",
     "list": "float32",
     "columns": "shape",
@@ -96,6 +97,8 @@ class Faulty:
             return 1 // 0
         if self.fault == "together" and len(items) > 1:
             raise RuntimeError("stack expects each tensor to be equal size")
+        if self.fault == "refuses together" and len(items) > 1:
+            raise ItemError([Failure(item.id, "no room beside others") for item in items])
         if self.fault == "refuses" and any(item.id == "text-5" for item in items):
             raise ItemError([Failure("text-5", "no keyword in it")])
         rows = np.stack([self.row(item, role) for item in items])  # (items, dim)

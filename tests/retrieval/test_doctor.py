@@ -81,6 +81,7 @@ def test_a_fault_is_found_by_its_check_and_no_other(fault: str) -> None:
     [
         ("raises", "encode raised text: text-1: TypeError: expected str, got Item"),
         ("together", "12 items together: RuntimeError: stack expects each tensor to be equal size"),
+        ("refuses together", "text-3: no room beside others; … and 9 more"),
         ("refuses", "1 refused, 11 answered: text-5: no keyword in it"),
         ("float64", "returned float64 vectors; the contract says float32"),
         ("list", "returned list, not a numpy array"),

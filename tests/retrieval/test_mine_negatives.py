@@ -356,17 +356,22 @@ def test_texts_that_cannot_be_embedded_are_told_and_fail_the_run(
 ) -> None:
     with pairs_file.open("a") as stream:
         stream.write('{"anchor": "apple", "positive": "nothing to count", "id": "r5"}\n')
+        for number, letter in enumerate("xyz"):  # names of texts are the texts: cut
+            long = f"{letter} words that nobody counts" * 9
+            stream.write(json.dumps({"anchor": "apple", "positive": long, "id": f"r{6 + number}"}) + "\n")
     out = tmp_path / "out.jsonl"
     words = ["mine-negatives", "--pairs", str(pairs_file), "--embedder", "fakes:KeywordEmbedder"]
     assert main([*words, "--out", str(out)]) == 1
     streams = capsys.readouterr()
-    assert "1 of 11 texts cannot be embedded" in streams.err
+    assert "4 of 14 texts cannot be embedded" in streams.err
     assert "'nothing to count': no keyword in it" in streams.err
-    assert "1 pairs could not be embedded" in streams.out
+    assert f"{('x words that nobody counts' * 9)[:60]!r}: no keyword in it" in streams.err
+    assert "no keyword in it; … and 1 more. " in streams.err
+    assert "4 pairs could not be embedded" in streams.out
     found = {pair.id: pair for pair in read_pairs(out)}
     assert found["r5"].negatives == ()
     assert found["r5"].provenance["mined"]["positive_score"] is None
-    assert main([*words, "--out", str(tmp_path / "2.jsonl"), "--max-failures", "1"]) == 0
+    assert main([*words, "--out", str(tmp_path / "2.jsonl"), "--max-failures", "4"]) == 0
 
 
 # ---- refusals

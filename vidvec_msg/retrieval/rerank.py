@@ -15,6 +15,7 @@ from vidvec_msg.formats.collections import Collection
 from vidvec_msg.retrieval.benchmarks.published import published_for
 from vidvec_msg.retrieval.comparison.evaluated_runs import WAYS, EvaluatedRun, Way, read_runs
 from vidvec_msg.retrieval.config_file import claim, refuse_other
+from vidvec_msg.retrieval.embedding.request import allowed_failures, note_max_failures
 from vidvec_msg.retrieval.evaluate import FORMAT
 from vidvec_msg.retrieval.evaluation.chance import SIMULATED
 from vidvec_msg.retrieval.evaluation.directions import Evaluation
@@ -103,8 +104,6 @@ def rerank(
             are shorter than the depth; nothing was judged.
         TooManyFailures: the folder was written, with more failed pairs than allowed.
     """
-    from vidvec_msg.retrieval.embed import allowed_failures
-
     # 1. everything that can be wrong, before a model is loaded
     _refuse_choices(score, prior, calibrate, max_failures)
     check_reranker(reranker)
@@ -266,8 +265,7 @@ def _refuse_choices(score: str, prior: str, calibrate: str, max_failures: float)
     ):
         if given not in get_args(known):
             problems.add(f"{name} is {given!r}; it is one of {', '.join(get_args(known))}")
-    if not max_failures >= 0:
-        problems.add(f"max_failures is {max_failures}; it is a count of pairs, or a share below 1")
+    note_max_failures(max_failures, problems)
     problems.refuse_if_any()
 
 

@@ -76,10 +76,10 @@ def test_pairs_from_which_nothing_follows_are_left_out_and_counted(collection, t
 
 def test_items_without_a_vector_are_told_and_compared_by_their_words(collection, tmp_path):
     rows = [json.loads(line) for line in (collection / "queries.jsonl").read_text().splitlines()]
-    rows += [{"_id": name, "text": "words that nobody knows, at all, ever"} for name in ("x", "y")]
+    rows += [{"_id": name, "text": "words that nobody knows, at all, ever"} for name in ("x", "y", "z", "w")]
     (collection / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (collection / "qrels" / "test.tsv").open("a").write("x\tdoc-a\t1\n")
-    with pytest.raises(TooManyFailures, match=r"items have no vector and 0 may.*no keyword in it"):
+    with pytest.raises(TooManyFailures, match=r"no vector and 0 may.*; z: .*; … and 1 more\. They were"):
         mined(collection, tmp_path / "R")
     made = [json.loads(line) for line in (tmp_path / "R" / "review.jsonl").read_text().splitlines()]
     assert ("x", "y", None, "exact") in {

@@ -343,6 +343,7 @@ def others(folders, tmp_path):
         ({"prior": "blank"}, "prior is 'blank'"),
         ({"validation": "test"}, "must be chosen on queries that the test does not have"),
         ({"max_failures": -1}, "max_failures is -1"),
+        ({"max_failures": 1.5}, r"max_failures is 1.5; it must be a count \(0, 1, 2, …\) or a share below 1"),
         ({"validation": "file"}, "needs evaluation folders on both sides"),
         ({"validation": "other"}, "is of another embedder than"),
         ({"run": "nothing"}, "there is no"),

@@ -13,7 +13,7 @@ import numpy as np
 
 from vidvec_msg.embedders.contract import Embedder, Inspection, Inspects, Role
 from vidvec_msg.embedders.precomputed import Precomputed
-from vidvec_msg.errors import Failure, ItemError, RefusedRequest
+from vidvec_msg.errors import Failure, ItemError, RefusedRequest, first_failures
 from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.doctor.probes import Probe
 from vidvec_msg.retrieval.doctor.space import Matrix
@@ -179,7 +179,7 @@ class Examination:
                 answers.items = tuple(kept)
             else:  # without a batch there is nothing to compare the single ones with
                 answers.singles.clear()
-                told = problem if isinstance(problem, str) else _told(problem)
+                told = problem if isinstance(problem, str) else first_failures(problem, len(problem))
                 answers.errors.append(f"{len(kept)} items together: {told}")
         return answers
 
@@ -254,7 +254,3 @@ def one_line(error: BaseException) -> str:
     """Type and text of an error, on one line of bearable length."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text if len(text) <= 300 else f"{text[:299]}…"
-
-
-def _told(failures: Sequence[Failure]) -> str:
-    return "; ".join(f"{failure.item}: {failure.reason}" for failure in failures[:3])

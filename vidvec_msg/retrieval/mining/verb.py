@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from vidvec_msg.embedders.contract import ROLES, Embedder, Role
 from vidvec_msg.embedders.load import check_spec, load_embedder
-from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures
+from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures, first_failures
 from vidvec_msg.formats.pairs import SUFFIXES, Pair, read_pairs
 from vidvec_msg.formats.pairs_file import as_row, as_table, write_pairs
 from vidvec_msg.retrieval.embed import allowed_failures, note_max_failures
@@ -195,11 +195,10 @@ def _judge(failures: Sequence[Failure], embedded: int, max_failures: float, out:
     if not failures:
         return
     total = embedded + len(failures)
-    shown = "; ".join(f"{one.item[:60]!r}: {one.reason}" for one in failures[:3])
-    more = f"; … and {len(failures) - 3} more" if len(failures) > 3 else ""
+    named = (Failure(repr(one.item[:60]), one.reason) for one in failures)  # their ids are the texts
     told = (
         f"{len(failures)} of {total} texts cannot be embedded, so that their pairs find nothing and nobody "
-        f"finds them: {shown}{more}"
+        f"finds them: {first_failures(named, len(failures))}"
     )
     if len(failures) > allowed_failures(max_failures, total):
         raise TooManyFailures(f"{told}. {out} was written; --max_failures allows more.")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vidvec_msg.embedders.load import check_spec, load_embedder
-from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures
+from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures, first_failures
 from vidvec_msg.formats.collections import Collection, Side
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.relevance import Qrels, write_qrels
@@ -302,8 +302,8 @@ def _refuse_bad_request(
 
 def _refuse_too_many(failures: Sequence[Failure], allowed: int, out: Path) -> None:
     if len(failures) > allowed:
-        shown = "; ".join(f"{one.item}: {one.reason}" for one in failures[:3])
         raise TooManyFailures(
-            f"{len(failures)} items have no vector and {allowed} may (max_failures): {shown}. They were "
-            f"compared by their words alone; the review is in {out}."
+            f"{len(failures)} items have no vector and {allowed} may (max_failures): "
+            f"{first_failures(failures, len(failures))}. They were compared by their words alone; the review "
+            f"is in {out}."
         )
