@@ -97,6 +97,19 @@ def test_ids_that_collide_are_refused_or_decided(tmp_path: Path) -> None:
     holds(tmp_path / "n", {**own, **numbered(4, 9, 1)})
 
 
+def test_an_id_of_three_indexes_is_told_of_each_and_decided_once(tmp_path: Path) -> None:
+    parts = [index_of(tmp_path / str(n), {"d0": n, f"d{n + 1}": n}) for n in range(3)]
+    told = (
+        rf"2 problems\n  - {parts[0]} and {parts[1]} have an item 'd0'"
+        rf"\n  - {parts[0]} and {parts[2]} have an item 'd0'$"
+    )
+    with pytest.raises(RefusedRequest, match=told):
+        index_merge(parts, tmp_path / "m")
+    others = {"d1": 0, "d2": 1, "d3": 2}
+    holds(index_merge(parts, tmp_path / "m", existing="first"), {"d0": 0, **others})
+    holds(index_merge(parts, tmp_path / "n", existing="last"), {"d0": 2, **others})
+
+
 def test_indexes_that_do_not_belong_together_are_refused_with_all_reasons(tmp_path: Path) -> None:
     first = index_of(tmp_path / "a", numbered(0, 3))
     card = EmbedderCard(name="other", dim=8, weights="w")

@@ -11,6 +11,7 @@ from typing import Any
 
 import faiss
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -26,7 +27,7 @@ from vidvec_msg.retrieval.indexes.add import add_vectors
 from vidvec_msg.retrieval.indexes.build import build_index
 from vidvec_msg.retrieval.indexes.delete import delete_items
 from vidvec_msg.retrieval.indexes.faiss_engine import empty_index
-from vidvec_msg.retrieval.indexes.items import ItemTable, write_items
+from vidvec_msg.retrieval.indexes.items import ItemTable, first_with_id, write_items
 from vidvec_msg.retrieval.indexes.selection import is_exhaustive, search_among, search_among_nearly_all
 from vidvec_msg.retrieval.indexes.vector_index import VectorIndex
 
@@ -411,8 +412,25 @@ def test_an_id_is_found_wherever_it_stands(
         places = [place for place, other in enumerate(names) if other == name]
         assert list(items.candidates(name)) == places
         assert np.flatnonzero(items.among([name])).tolist() == places
-    first = np.arange(len(names)) < len(names) // 2
-    assert items.shared(items, first).tolist() == [name in names[: len(names) // 2] for name in names]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    tables=st.lists(st.lists(st.sampled_from("abcdé"), max_size=6), min_size=1, max_size=4),
+    order=st.randoms(use_true_random=False),
+)
+def test_the_first_row_with_an_id_is_found_through_all_tables(
+    tmp_path_factory: pytest.TempPathFactory, tables: list[list[str]], order: Any
+) -> None:
+    folder = tmp_path_factory.mktemp("i")
+    for number, names in enumerate(tables):
+        pq.write_table(pa.table({"id": pa.array(names, pa.string())}), folder / f"{number}.parquet")
+    opened = [ItemTable([folder / f"{number}.parquet"]) for number in range(len(tables))]
+    every = [name for names in tables for name in names]
+    rows = [row for row in range(len(every)) if order.random() < 0.8]
+    order.shuffle(rows)
+    found = first_with_id(opened, np.array(rows, dtype=np.int64))
+    assert found.tolist() == [next(one for one in rows if every[one] == every[row]) for row in rows]
 
 
 def test_search_parameters_go_to_the_segments_that_take_them(tmp_path: Path) -> None:

@@ -117,13 +117,6 @@ class ItemTable:
         )
         return self._mask(pc.is_in(self.ids, value_set=wanted))
 
-    def shared(self, other: ItemTable, rows: Mask) -> Mask:
-        """Which rows have an id of these rows of another table, (rows,); no id becomes a Python string."""
-        import pyarrow.compute as pc
-
-        wanted = other.ids.take(_as_arrow(np.flatnonzero(rows)))
-        return self._mask(pc.is_in(self.ids, value_set=wanted))
-
     def candidates(self, name: str) -> Iterator[int]:
         """Positions of an id, ascending; several if an item was replaced."""
         order = self._by_id
@@ -232,6 +225,28 @@ def live_positions(paths: Mapping[str, Path], manifest: Mapping[str, Any], count
     live: Mask = np.ones(count, dtype=np.bool_)
     live[deleted] = False
     return live
+
+
+def first_with_id(tables: Sequence[ItemTable], rows: Positions) -> Positions:
+    """For each of some rows, the first of them that has its id; in one pass over the ids, however many tables.
+
+    Args:
+        tables: rows are counted through them, one after the other.
+        rows: those that are compared, in any order, each once.
+
+    Returns:
+        (rows,): a row that no earlier one shares its id with comes back itself.
+    """
+    import pyarrow as pa
+
+    ids = pa.chunked_array([items.ids for items in tables], pa.large_string())
+    numbers = ids.dictionary_encode().combine_chunks().indices.buffers()[1] if len(ids) else b""
+    number_of = np.frombuffer(numbers, np.int32, count=len(ids))  # the same number, the same id
+    asked = number_of[rows]  # (rows,)
+    first = np.empty(int(number_of.max(initial=-1)) + 1, dtype=np.int64)
+    first[asked[::-1]] = rows[::-1]  # of several values for one place the last one stays
+    found: Positions = first[asked]
+    return found
 
 
 def write_items(path: Path, items: ItemTable, kept: Mask) -> str:

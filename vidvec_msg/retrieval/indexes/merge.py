@@ -24,7 +24,7 @@ from vidvec_msg.retrieval.indexes.folder import (
     read_manifest,
     segments_of,
 )
-from vidvec_msg.retrieval.indexes.items import ItemTable, Mask
+from vidvec_msg.retrieval.indexes.items import ItemTable, Mask, first_with_id
 from vidvec_msg.runs import require_new, software_versions, write_json
 
 log = logging.getLogger(__name__)
@@ -144,18 +144,21 @@ def _settle_collisions(
     indexes: Sequence[Path], tables: Sequence[ItemTable], live: list[Mask], existing: Collision
 ) -> None:
     """Deletes from ``live`` what another index has too, or refuses it."""
-    problems = Problems("indexes cannot be merged (--existing first or last decides)")
-    order = range(len(tables)) if existing != "last" else range(len(tables) - 1, -1, -1)
-    done: list[int] = []
-    for number in order:
-        for earlier in done:
-            twice = tables[number].shared(tables[earlier], live[earlier]) & live[number]
-            if existing == "refuse":
-                for name in tables[number].names(np.flatnonzero(twice)):
-                    problems.add(f"{indexes[earlier]} and {indexes[number]} have an item {name!r}")
-            live[number] &= ~twice
-        done.append(number)
-    problems.refuse_if_any()
+    bounds = np.cumsum([0, *(items.num_rows for items in tables)])  # rows are counted through the tables
+    rows = np.flatnonzero(np.concatenate(live))
+    rows = rows if existing != "last" else rows[::-1]
+    kept = first_with_id(tables, rows)  # (rows,)
+    gone = rows != kept
+    if existing == "refuse":
+        problems = Problems("indexes cannot be merged (--existing first or last decides)")
+        for pair in zip(kept[gone].tolist(), rows[gone].tolist(), strict=True):
+            earlier, later = (np.searchsorted(bounds, row, side="right") - 1 for row in pair)
+            name = tables[later].names(np.array([pair[1] - bounds[later]]))[0]
+            problems.add(f"{indexes[earlier]} and {indexes[later]} have an item {name!r}")
+        problems.refuse_if_any()
+    for number, mask in enumerate(live):
+        here = (rows >= bounds[number]) & (rows < bounds[number + 1]) & gone
+        mask[rows[here] - bounds[number]] = False
 
 
 def _copied(
