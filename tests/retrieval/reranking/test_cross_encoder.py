@@ -110,11 +110,12 @@ def test_the_blank_clip_of_a_prior_has_no_words(folder):
 
 
 def test_kept_judgements_follow_the_words_of_a_clip_whose_file_is_gone(folder, tmp_path):
-    reranker, kept = load_reranker(f"st-cross:{folder}"), Judgements(tmp_path / "judgements.jsonl")
+    reranker, path = load_reranker(f"st-cross:{folder}"), tmp_path / "judgements.jsonl"
     for said in (STORY.text, "Two friends share their bread."):
         group = Group(Item("c", video=Path("nowhere.mp4"), transcript=said), TEXTS[:1])
-        assert judge_all(reranker, [group], kept).asked == 1
-        assert judge_all(reranker, [group], Judgements(kept.path)).asked == 0
+        for asked in (1, 0):
+            with Judgements(path) as kept:
+                assert judge_all(reranker, [group], kept).asked == asked
 
 
 def test_a_pair_longer_than_the_model_reads_fails(folder):

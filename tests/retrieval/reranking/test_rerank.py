@@ -198,13 +198,43 @@ def test_a_judgement_is_of_the_clip_as_it_was(tmp_path):
     clip = tmp_path / "clip.mp4"
     clip.write_bytes(b"pixel" * 100_000)
     group = Group(Item("a", video=clip), (Item("t", text="the message"),))
-    judge_all(Judge(), [group], Judgements(tmp_path / "kept.jsonl"))
-    again = judge_all(Judge(), [group], Judgements(tmp_path / "kept.jsonl"))
+
+    def asked() -> int:
+        with Judgements(tmp_path / "kept.jsonl") as kept:
+            return judge_all(Judge(), [group], kept).asked
+
+    assert (asked(), asked()) == (1, 0)
     os.utime(clip, (1, 1))  # a copy of the collection: what was paid for counts there too
-    copied = judge_all(Judge(), [group], Judgements(tmp_path / "kept.jsonl"))
+    assert asked() == 0
     clip.write_bytes(b"other" + clip.read_bytes()[5:])
-    replaced = judge_all(Judge(), [group], Judgements(tmp_path / "kept.jsonl"))
-    assert (again.asked, copied.asked, replaced.asked) == (0, 0, 1)
+    assert asked() == 1
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"reranker": "judge 0.0", "cl'])
+def test_judgements_that_are_complete_are_read_where_nothing_may_be_written(folders, judge, tmp_path, torn):
+    judge()
+    rerank(folders["test"], "judge", tmp_path / "a", depth=4, pictures=False)
+    kept = tmp_path / "kept" / "judgements.jsonl"
+    kept.parent.mkdir()
+    before = (tmp_path / "a" / "judgements.jsonl").read_bytes() + torn
+    kept.write_bytes(before)
+    (kept.parent / f".{kept.name}.writer.lock").mkdir()  # stops root, too, whom no rights stop
+    kept.parent.chmod(0o555)
+    try:
+        rerank(folders["test"], "judge", tmp_path / "b", depth=4, judgements=kept, pictures=False)
+        used = judge(lift=1.0)  # another reranker, whose judgements are not there
+        with pytest.raises(
+            RefusedRequest,
+            match=rf"(?s)(\d+) of \1 pairs have no judgement of judge in {kept}, and it cannot be added to .*"
+            rf"the folder {kept.parent} .* writable.*a copy of the file elsewhere: --judgements COPY",
+        ):
+            rerank(folders["test"], "judge", tmp_path / "c", depth=4, judgements=kept, pictures=False)
+    finally:
+        kept.parent.chmod(0o755)
+    assert used.asked == []
+    assert kept.read_bytes() == before
+    for name in ("runs/forward.trec", "runs/reverse.trec", "rerank.md"):
+        assert (tmp_path / "b" / name).read_bytes() == (tmp_path / "a" / name).read_bytes()
 
 
 def test_one_job_at_a_time_adds_to_a_file_of_judgements(folders, judge, tmp_path):

@@ -31,7 +31,7 @@ from vidvec_msg.retrieval.reranking.scores import (
     value_of,
 )
 from vidvec_msg.retrieval.reranking.stage import NOTHING, Prior, Stage, blank_clip, groups_of
-from vidvec_msg.runs import only_writer, write_json_lines
+from vidvec_msg.runs import write_json_lines
 
 SINGLE = "single stage"
 RERANKED = "reranked"
@@ -107,12 +107,7 @@ def rerank_stage(
     blank = blank_clip(test.clips) if settings.prior in ("query", "both") else None
     stages = [test] if validation is None else [test, validation]
     groups = [groups_of(stage, settings.depth, settings.prior, blank) for stage in stages]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # rerankings into other folders may add to the same file, and opening it takes a torn line away
-    with only_writer(
-        path.parent, what=f"judgements {path}", file=path.name, otherwise="or give another --judgements"
-    ):
-        kept = Judgements(path)
+    with Judgements(path) as kept:
         outcomes = [judge_all(reranker, mine, kept) for mine in groups]
     failures = [one for outcome in outcomes for one in outcome.failures]
     _write_failures(out / FAILURES, failures)

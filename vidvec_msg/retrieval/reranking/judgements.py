@@ -6,13 +6,16 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import TracebackType
 
+from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item, item_digest
 from vidvec_msg.retrieval.progress import progress
 from vidvec_msg.retrieval.reranking.contract import Group, Judgement, Reranker, Unjudged
-from vidvec_msg.runs import digest_of
+from vidvec_msg.runs import digest_of, only_writer
 
 log = logging.getLogger(__name__)
 
@@ -26,24 +29,61 @@ class Judgements:
     """The judgements of a job on disk, a line per clip, appended and never rewritten.
 
     A judgement is found by its content: reranker, clip and text. Failures are not kept, so that they are
-    tried again.
+    tried again. Reading changes nothing on disk, also where nothing may be written; whoever adds says so
+    before (:meth:`begin_adding`), and until the end of the ``with`` statement nobody else adds.
 
     Args:
-        path: the file. A torn last line (of a killed process) is taken away, so that a resumed job ends
-            in the bytes of an undisturbed one; lines that are no judgements are passed over.
+        path: the file. Lines that are no judgements, a torn last one (of a killed process) too, are passed
+            over.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._kept: dict[str, tuple[float, float]] = {}
-        if not path.is_file():
-            return
-        content = path.read_bytes()
+        self._adding = ExitStack()
+        self._alone = False
+        self._read_all()
+
+    def __enter__(self) -> Judgements:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._alone = False
+        self._adding.close()
+
+    def _read_all(self) -> int:
+        """Takes in what is on disk, and returns how many bytes of it are whole lines."""
+        content = self.path.read_bytes() if self.path.is_file() else b""
         whole = content[: content.rfind(b"\n") + 1]
-        if len(whole) < len(content):
-            os.truncate(path, len(whole))
         for line in whole.splitlines():
             self._kept.update(_read(line))
+        return len(whole)
+
+    def begin_adding(self) -> None:
+        """Keeps others from adding, and takes in what they added since; does nothing the second time.
+
+        Rerankings into other folders may add to the same file. A torn last line is taken away, so that a
+        resumed job ends in the bytes of an undisturbed one.
+
+        Raises:
+            RefusedRequest: another process is adding.
+            OSError: the file cannot be written.
+        """
+        if self._alone:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._adding.enter_context(
+            only_writer(
+                self.path.parent, what=f"judgements {self.path}", file=self.path.name,
+                otherwise="or give another --judgements",
+            )
+        )  # fmt: skip
+        whole = self._read_all()
+        with self.path.open("ab") as stream:
+            stream.truncate(whole)
+        self._alone = True
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -54,6 +94,7 @@ class Judgements:
 
     def add(self, clip: str, rows: Sequence[tuple[str, Judgement]], *, reranker: str) -> None:
         """Keeps the judgements of a clip, each with its key; they are on disk when this returns."""
+        self.begin_adding()
         judged = [[one.text, key, one.yes, one.no] for key, one in rows]
         line = json.dumps({"reranker": reranker, "clip": clip, "judged": judged}, ensure_ascii=False)
         with self.path.open("a", encoding="utf-8") as stream:
@@ -85,12 +126,26 @@ def judge_all(reranker: Reranker, groups: Sequence[Group], kept: Judgements) -> 
         reranker: that judges.
         groups: each pair once.
         kept: earlier judgements; the new ones are added.
+
+    Raises:
+        RefusedRequest: pairs have no judgement, and their file cannot be written; nobody was asked.
     """
     keys = {
         (group.clip.id, text.id): key for group in groups for text, key in _keys(reranker.fingerprint, group)
     }
-    open_ = [group for group in (_missing(group, keys, kept) for group in groups) if group.texts]
-    asked = sum(len(group.texts) for group in open_)
+    open_ = _missing(groups, keys, kept)
+    if open_:
+        try:
+            kept.begin_adding()
+        except OSError as error:
+            raise RefusedRequest(
+                f"{_pairs(open_):,} of {len(keys):,} pairs have no judgement of {reranker.name} in "
+                f"{kept.path}, and it cannot be added to ({error.strerror or error}). Make the folder "
+                f"{kept.path.parent} and the file writable, or give a copy of the file elsewhere: "
+                "--judgements COPY"
+            ) from error
+        open_ = _missing(groups, keys, kept)  # less what others judged since
+    asked = _pairs(open_)
     log.info(
         "%s: %s pairs of %s clips to judge, %s kept from before",
         reranker.name, f"{asked:,}", f"{len(open_):,}", f"{len(keys) - asked:,}",
@@ -123,9 +178,18 @@ def _keys(fingerprint: str, group: Group) -> Iterator[tuple[Item, str]]:
         yield text, digest_of([fingerprint, clip, text.full_text])
 
 
-def _missing(group: Group, keys: dict[Pair, str], kept: Judgements) -> Group:
-    texts = tuple(text for text in group.texts if kept.get(keys[group.clip.id, text.id]) is None)
-    return replace(group, texts=texts)
+def _missing(groups: Iterable[Group], keys: dict[Pair, str], kept: Judgements) -> list[Group]:
+    """The pairs without a judgement; groups of which all have one are left out."""
+    found = []
+    for group in groups:
+        texts = tuple(text for text in group.texts if kept.get(keys[group.clip.id, text.id]) is None)
+        if texts:
+            found.append(replace(group, texts=texts))
+    return found
+
+
+def _pairs(groups: Iterable[Group]) -> int:
+    return sum(len(group.texts) for group in groups)
 
 
 def _read(line: bytes) -> Iterable[tuple[str, tuple[float, float]]]:
