@@ -199,13 +199,28 @@ def test_other_data_and_settings_are_refused_by_name(runs: list[Path], tmp_path:
         compare_runs([evaluated(tmp_path / "other", tmp_path / "test", 0.0), dev])
 
 
-def test_the_same_data_with_other_words_may_be_compared(runs: list[Path], tmp_path: Path) -> None:
-    """With and without transcripts: same ids and judgements, other content."""
+def test_the_same_data_with_other_words_may_be_compared_and_says_so(
+    runs: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Frames and captions, or texts replaced: the same ids show other things; nobody can tell which."""
+    compare_runs(runs)
+    assert "showed other" not in caplog.text
     root = world(tmp_path / "world")
     lines = (root / "corpus.jsonl").read_text().replace('"text": "', '"text": "he says ')
     (root / "corpus.jsonl").write_text(lines)
     said = evaluated(root, tmp_path / "said", 0.1, name="with transcript")
-    assert compare_runs([runs[0], said])["forward"]["queries"] == 40
+    compare([runs[0], said], out=tmp_path / "C")
+    found = json.loads((tmp_path / "C" / "compare.json").read_text())
+    told = f"the documents of {said} showed other clips or texts under the ids of {runs[0]}"
+    for way in ("forward", "reverse"):
+        assert found[way]["queries"] == 40
+        assert [line for line in found[way]["warnings"]["with transcript"] if line.startswith(told)]
+    assert f"> with transcript: {told}" in (tmp_path / "C" / "compare.md").read_text()
+    assert caplog.text.count(told) == 1
+    report = json.loads((said / "report.json").read_text())
+    del report["contents"]  # of an evaluation made before it was recorded nothing is known
+    (said / "report.json").write_text(json.dumps(report))
+    assert "with transcript" not in compare_runs([runs[0], said])["forward"]["warnings"]
 
 
 def test_requests_that_cannot_be_carried_out(runs: list[Path], tmp_path: Path) -> None:

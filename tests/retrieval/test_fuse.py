@@ -157,6 +157,25 @@ def test_validation_among_far_fewer_candidates_is_warned_of(
     assert told in caplog.text
 
 
+def test_runs_over_other_contents_of_the_same_ids_are_warned_of(
+    runs: list[Path], dev: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = world(tmp_path / "replaced", word="replaced")
+    told = "the documents of {} showed other clips or texts under the ids of {}"
+    later = evaluated(root, tmp_path / "later", 0.8)
+    later_dev = evaluated(root, tmp_path / "later_dev", 0.8, split="dev")
+    fuse_runs(runs, tmp_path / "a", method="sum", validation=dev, pictures=False)
+    assert "showed other" not in caplog.text
+    report = fuse_runs(
+        [runs[0], later], tmp_path / "b", method="sum", validation=[dev[0], later_dev], pictures=False
+    )
+    assert told.format(later, runs[0]) in caplog.text
+    assert told.format(later_dev, dev[0]) in caplog.text
+    first, second = (one["contents"] for one in report["fused"]["runs"])
+    assert (first["queries"], report["contents"]) == (second["queries"], first)
+    assert first["corpus"] != second["corpus"]
+
+
 def test_queries_and_documents_that_a_run_lacks(place: Path, runs: list[Path], tmp_path: Path) -> None:
     root = world(tmp_path / "world")
     lines = (root / "corpus.jsonl").read_text().splitlines()

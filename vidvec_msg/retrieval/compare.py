@@ -23,6 +23,7 @@ from vidvec_msg.retrieval.comparison.evaluated_runs import (
     query_words,
     read_runs,
     refuse_incomparable,
+    warn_of_other_contents,
 )
 from vidvec_msg.retrieval.evaluation.groups import SMALL_GROUP
 from vidvec_msg.retrieval.evaluation.intervals import Kind, bootstrap_intervals, refuse_other_kind
@@ -102,6 +103,7 @@ def compare_runs(
         raise RefusedRequest(f"a comparison needs two runs or more; given was {len(folders)}")
     runs = read_runs(folders, names)
     refuse_incomparable(runs)
+    others = warn_of_other_contents(runs)
     chosen = _chosen_metrics(runs, metrics)
     pairs = _pairs(runs, baseline)
     first = runs[0].report
@@ -123,7 +125,7 @@ def compare_runs(
         "baseline": baseline,
         "interval": interval,
         "seed": seed,
-        **{way: _direction(runs, way, chosen, pairs, interval, seed) for way in WAYS},
+        **{way: _direction(runs, way, chosen, pairs, others, interval, seed) for way in WAYS},
         "versions": software_versions(),
     }
 
@@ -136,6 +138,7 @@ def _direction(
     way: Way,
     metrics: Sequence[str],
     pairs: Sequence[tuple[int, int]],
+    others: Mapping[str, str],
     interval: Kind,
     seed: int,
 ) -> dict[str, Any]:
@@ -158,7 +161,11 @@ def _direction(
             for run in runs
             if everywhere - set(run.values[way].queries)
         },
-        "warnings": {run.name: run.report[way]["warnings"] for run in runs if run.report[way]["warnings"]},
+        "warnings": {
+            run.name: told
+            for run in runs
+            if (told := [*run.report[way]["warnings"], *([others[run.name]] if run.name in others else [])])
+        },
         "scores": _scores(runs, values, way, metrics, interval, seed),
         "differences": _differences(runs, values, metrics, pairs, interval, seed),
         "groups": _groups(runs, values, metrics),

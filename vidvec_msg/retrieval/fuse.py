@@ -19,6 +19,7 @@ from vidvec_msg.retrieval.comparison.evaluated_runs import (
     Way,
     read_runs,
     refuse_incomparable,
+    warn_of_other_contents,
 )
 from vidvec_msg.retrieval.config_file import claim
 from vidvec_msg.retrieval.evaluate import FORMAT
@@ -134,6 +135,7 @@ def fuse_runs(
     )
     runs = read_runs(folders, names)
     refuse_incomparable(runs)
+    warn_of_other_contents(runs)
     first = runs[0].report
     sides = sides_of(runs, collection)
     options = Options(
@@ -217,6 +219,7 @@ def _chosen(
         )
     others = read_runs(folders, [run.name for run in runs])
     refuse_incomparable(others)
+    warn_of_other_contents(others)
     for run, other in zip(runs, others, strict=True):
         if run.report["model"]["fingerprint"] != other.report["model"]["fingerprint"]:
             raise RefusedRequest(
@@ -266,6 +269,7 @@ def _of_run(run: EvaluatedRun) -> dict[str, Any]:
         "folder": str(run.folder),
         "embedder": run.report["embedder"],
         "fingerprint": run.report["model"]["fingerprint"],
+        "contents": run.report.get("contents"),
         **{way: {name: score["value"] for name, score in run.report[way]["metrics"].items()} for way in WAYS},
     }
 

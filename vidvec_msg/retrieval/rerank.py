@@ -22,7 +22,7 @@ from vidvec_msg.retrieval.evaluation.directions import Evaluation
 from vidvec_msg.retrieval.evaluation.divergence import most_diverging
 from vidvec_msg.retrieval.evaluation.folder import write_folder
 from vidvec_msg.retrieval.evaluation.groups import add_groups
-from vidvec_msg.retrieval.evaluation.held_apart import contents_of, refuse_shared_queries
+from vidvec_msg.retrieval.evaluation.held_apart import changed_sides, contents_of, refuse_shared_queries
 from vidvec_msg.retrieval.evaluation.intervals import Kind
 from vidvec_msg.retrieval.evaluation.ranked import Options
 from vidvec_msg.retrieval.evaluation.scoring import direction_parts, groups_of_sides
@@ -327,9 +327,8 @@ def first_of(run: EvaluatedRun, collection: Path | None) -> First:
     """
     sides = sides_of([run], collection)
     place = Path(collection or run.report["collection"])
-    before = run.report.get("contents") or {}  # evaluations made before this was recorded have none
-    now = contents_of(sides) if before else {}
-    changed = [side for side in before if before[side] != now[side]]
+    before = run.report.get("contents")
+    changed = changed_sides(before, contents_of(sides) if before else None)
     if changed:
         raise RefusedRequest(
             f"collection {place} is no longer what {run.folder} was made of ({' and '.join(changed)}): clips "

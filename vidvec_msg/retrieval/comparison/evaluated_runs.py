@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,12 @@ from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.formats.collections import load_side
 from vidvec_msg.formats.vectors import read_parquet
 from vidvec_msg.retrieval.evaluate import read_report
+from vidvec_msg.retrieval.evaluation.held_apart import changed_sides
 from vidvec_msg.retrieval.evaluation.per_query import FILE, GROUP
 from vidvec_msg.retrieval.evaluation.ranking import Ints
 from vidvec_msg.retrieval.metrics import PerQuery, parse_metrics
+
+log = logging.getLogger(__name__)
 
 Way = Literal["forward", "reverse"]
 WAYS: tuple[Way, ...] = ("forward", "reverse")
@@ -128,6 +132,30 @@ def refuse_incomparable(runs: Sequence[EvaluatedRun]) -> None:
                 f"{run.report['collection']})"
             )
     problems.refuse_if_any()
+
+
+def warn_of_other_contents(runs: Sequence[EvaluatedRun]) -> dict[str, str]:
+    """Warns of runs in which the same ids showed other clips or texts than in the first one.
+
+    That is no mistake where they are views of the same items (frames in one collection, captions in another),
+    and it is one where files or texts were replaced between two evaluations: nobody but the user knows.
+
+    Returns:
+        The name of each such run → what is told of it.
+    """
+    first = runs[0]
+    told = {}
+    for run in runs[1:]:
+        changed = changed_sides(first.report.get("contents"), run.report.get("contents"))
+        if changed:
+            told[run.name] = (
+                f"{' and '.join(_DATA[side] for side in changed)} of {run.folder} showed other clips or "
+                f"texts under the ids of {first.folder}, or their files were missing; unless they are two "
+                "views of the same items (frames and captions), evaluate both again on what the collection "
+                "holds now"
+            )
+            log.warning("%s", told[run.name])
+    return told
 
 
 def query_words(run: EvaluatedRun, way: Way) -> dict[str, str]:

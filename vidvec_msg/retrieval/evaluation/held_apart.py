@@ -97,6 +97,16 @@ def contents_of(sides: Sides) -> dict[str, str]:
     return found
 
 
+def changed_sides(before: Mapping[str, str] | None, now: Mapping[str, str] | None) -> list[str]:
+    """The sides that show other things, of two :func:`contents_of` over the same ids.
+
+    Args:
+        before: None of an evaluation that was made before this was recorded, of which nothing is known.
+        now: likewise.
+    """
+    return [side for side, digest in (before or {}).items() if (now or {}).get(side, digest) != digest]
+
+
 def alike(shown: Iterable[Shown]) -> dict[Shown, int]:
     """Numbers that two are given alike if they overlap, directly or through others."""
     numbers: dict[Shown, int] = {}
