@@ -1,4 +1,4 @@
-"""Whatever the pieces, the file is what was written and the digest is the file's."""
+"""Whatever the pieces: the file is what was written, what is read is the file, the digest is its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vidvec_msg.retrieval.indexes.hashed_file import HashedFile
+from vidvec_msg.retrieval.indexes.hashed_file import HashedFile, HashedReader
 
 
 @settings(max_examples=25, deadline=None)
@@ -55,3 +55,22 @@ def test_a_file_that_was_broken_off_has_no_digest(tmp_path: Path) -> None:
 def test_a_full_disk_is_an_error_where_it_is_written() -> None:
     with pytest.raises(OSError, match="No space left on device"), HashedFile(Path("/dev/full")) as file:
         file.write(b"x")
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    size=st.sampled_from([0, 5, 2**20, 3 * 2**20 + 7]),
+    asked=st.lists(
+        st.one_of(st.integers(0, 100), st.sampled_from([2**20 - 1, 2**20, 2**20 + 1, 2**21])), max_size=8
+    ),
+)
+def test_what_is_read_is_the_file_and_the_digest_that_of_all(
+    tmp_path_factory: pytest.TempPathFactory, size: int, asked: list[int]
+) -> None:
+    path, content = tmp_path_factory.mktemp("f") / "file", np.random.default_rng(size).bytes(size)
+    path.write_bytes(content)
+    with HashedReader(path) as file:
+        read = [file.read(one) for one in asked]
+    assert b"".join(read) == content[: sum(asked)]
+    assert all(len(part) == one for part, one in zip(read, asked, strict=True)) or sum(asked) > size
+    assert file.digest == hashlib.sha256(content).hexdigest()

@@ -20,6 +20,7 @@ from index_histories import best, found, signs, vectors_folder
 
 from vidvec_msg.embedders.contract import Vectors
 from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.retrieval.indexes import folder as index_folder
 from vidvec_msg.retrieval.indexes import items as index_items
 from vidvec_msg.retrieval.indexes import segment as index_segment
 from vidvec_msg.retrieval.indexes import vector_index as opening
@@ -30,6 +31,7 @@ from vidvec_msg.retrieval.indexes.faiss_engine import empty_index
 from vidvec_msg.retrieval.indexes.items import ItemTable, first_with_id, write_items
 from vidvec_msg.retrieval.indexes.selection import is_exhaustive, search_among, search_among_nearly_all
 from vidvec_msg.retrieval.indexes.vector_index import VectorIndex
+from vidvec_msg.runs import file_digest
 
 KINDS = ["Flat", "HNSW16,Flat", "IVF8,Flat", "SQ8", "PQ8x4", "IVF8,PQ8x4", "PCA8,IVF8,Flat", "NSG16,Flat",
          "PQ8x4fs", "IVF8,PQ8x4fs", "PQ8x4,RFlat", "RaBitQ"]  # fmt: skip
@@ -277,6 +279,20 @@ def test_a_mapped_index_is_not_read_whole_to_be_checked(copied: Path) -> None:
     assert len(VectorIndex.open(copied, mmap=True)) == 49
     with pytest.raises(RefusedRequest, match=r"index\.faiss is damaged: found \w{64}, expected SHA-256"):
         VectorIndex.open(copied)
+
+
+def test_faiss_files_are_not_read_once_more_for_their_checksums(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed = []
+
+    def digest(path: Path) -> str:
+        hashed.append(path.name)
+        return file_digest(path)
+
+    monkeypatch.setattr(index_folder, "file_digest", digest)
+    VectorIndex.open(copied)
+    assert sorted(hashed) == ["deleted.g3.npy", "ids.g2.parquet", "ids.parquet"]
 
 
 def edited(index: Path, **changes: Any) -> Path:

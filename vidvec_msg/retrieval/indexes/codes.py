@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from vidvec_msg.retrieval.cosine import Positions
+from vidvec_msg.retrieval.indexes.checked_index import bounded_by
 from vidvec_msg.retrieval.indexes.faiss_engine import empty_index, faiss_module
 from vidvec_msg.retrieval.indexes.items import Mask
 
@@ -27,7 +28,8 @@ def empty_like(path: Path, factory: str, dim: int) -> Any:
     fresh = empty_index(factory, dim)
     if fresh.is_trained:
         return fresh
-    found = faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
+    with bounded_by(path):
+        found = faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
     lists = faiss.try_extract_index_ivf(found)
     if lists is not None and isinstance(
         faiss.downcast_InvertedLists(lists.invlists), faiss.OnDiskInvertedLists

@@ -193,22 +193,28 @@ def refuse_damaged(path: Path, expected: str, *, size: int | None = None, verify
         path: the file.
         expected: its SHA-256, in hex.
         size: its bytes; None if the manifest does not say.
-        verify: reads the file to compare the checksum.
+        verify: also reads the file to compare the checksum.
 
     Raises:
         RefusedRequest: naming the file, what was found and what was expected.
     """
-    if path.is_file() and size is not None and not verify and (there := path.stat().st_size) != size:
+    if not path.is_file():
+        raise damaged(path, "no file", expected)
+    if size is not None and (there := path.stat().st_size) != size:
         raise RefusedRequest(
             f"index {path.parent}: {path.name} is damaged: found {there} bytes, expected {size}. "
             f"Copy it again, or make it again: `{REMAKE}`."
         )
-    found = "no file" if not path.is_file() else file_digest(path) if verify else expected
-    if found != expected:
-        raise RefusedRequest(
-            f"index {path.parent}: {path.name} is damaged: found {found}, expected SHA-256 {expected}. "
-            f"Copy it again, or make it again: `{REMAKE}`."
-        )
+    if verify and (found := file_digest(path)) != expected:
+        raise damaged(path, found, expected)
+
+
+def damaged(path: Path, found: str, expected: str) -> RefusedRequest:
+    """What is said of a file that is not what the manifest says: its SHA-256, found and expected."""
+    return RefusedRequest(
+        f"index {path.parent}: {path.name} is damaged: found {found}, expected SHA-256 {expected}. "
+        f"Copy it again, or make it again: `{REMAKE}`."
+    )
 
 
 def refuse_foreign_embedder(folder: Path, made_with: EmbedderCard, given: EmbedderCard) -> None:

@@ -1,4 +1,4 @@
-"""A file whose SHA-256 is known when it is written: nobody reads it again to hash it."""
+"""A file whose SHA-256 is known once it is written or read: nobody reads it again to hash it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-_BLOCK = 1 << 20  # bytes that are written and hashed at once
+_BLOCK = 1 << 20  # bytes that are read or written, and hashed, at once
 _WAITING = 8  # blocks that may wait to be hashed
 
 
@@ -24,9 +24,7 @@ class HashedFile:
 
     def __init__(self, path: Path) -> None:
         self.digest = ""
-        self._sha256 = hashlib.sha256()
-        self._hashing = ThreadPoolExecutor(max_workers=1)
-        self._waiting: deque[Future[None]] = deque()
+        self._hashing = _Hashing()
         self._stream = path.open("wb", buffering=0)
         self._buffer = bytearray()
 
@@ -53,10 +51,7 @@ class HashedFile:
             self._buffer.clear()
 
     def _put(self, block: bytes) -> None:
-        # hashlib lets other threads run meanwhile, as writing does
-        self._waiting.append(self._hashing.submit(self._sha256.update, block))
-        while len(self._waiting) > _WAITING:
-            self._waiting.popleft().result()
+        self._hashing.add(block)
         written = 0
         while written < len(block):
             written += self._stream.write(memoryview(block)[written:]) or 0
@@ -67,10 +62,10 @@ class HashedFile:
             if whole:
                 self._flush()
         finally:
-            self._hashing.shutdown()
+            digest = self._hashing.close()
             self._stream.close()
         if whole:
-            self.digest = self._sha256.hexdigest()
+            self.digest = digest
 
     def __enter__(self) -> HashedFile:
         return self
@@ -79,3 +74,71 @@ class HashedFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close(whole=kind is None)
+
+
+class HashedReader:
+    """A file, read front to back; hashing goes on beside the reading, in a thread.
+
+    ``digest``, of the whole file, is there when the reader is closed, however far it was read; as a context
+    manager it closes itself.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.digest = ""
+        self._stream = path.open("rb", buffering=0)
+        self._hashing = _Hashing()
+        self._block = memoryview(b"")  # what was read from the disk and not asked for yet
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, ``size`` of them, or fewer at the end of the file."""
+        parts = []
+        while size > 0 and (self._block or self._fill()):
+            part = self._block[:size]
+            self._block = self._block[len(part) :]
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def _fill(self) -> bool:
+        block = self._stream.read(_BLOCK)
+        self._hashing.add(block)
+        self._block = memoryview(block)
+        return bool(block)
+
+    def close(self) -> None:
+        """Hashes what was not read, and ends."""
+        try:
+            while self._fill():
+                pass
+        finally:
+            digest = self._hashing.close()
+            self._stream.close()
+        self.digest = digest
+
+    def __enter__(self) -> HashedReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Hashing:
+    """SHA-256 of blocks, in a thread: hashlib lets other threads run meanwhile, as reading and writing do."""
+
+    def __init__(self) -> None:
+        self._sha256 = hashlib.sha256()
+        self._thread = ThreadPoolExecutor(max_workers=1)
+        self._waiting: deque[Future[None]] = deque()
+
+    def add(self, block: bytes) -> None:
+        self._waiting.append(self._thread.submit(self._sha256.update, block))
+        while len(self._waiting) > _WAITING:
+            self._waiting.popleft().result()
+
+    def close(self) -> str:
+        """Ends the thread; the digest of all blocks, in hex."""
+        self._thread.shutdown()
+        return self._sha256.hexdigest()

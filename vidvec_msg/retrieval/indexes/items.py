@@ -228,7 +228,7 @@ def live_positions(paths: Mapping[str, Path], manifest: Mapping[str, Any], count
 
 
 def first_with_id(tables: Sequence[ItemTable], rows: Positions) -> Positions:
-    """For each of some rows, the first of them that has its id; in one pass over the ids, however many tables.
+    """For each of some rows, the first of them that has its id; one pass over the ids, however many tables.
 
     Args:
         tables: rows are counted through them, one after the other.

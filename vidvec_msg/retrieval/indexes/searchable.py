@@ -95,7 +95,8 @@ def open_index(
         embedder_card: of the embedder that will make the queries; another one than the index was made with is
             refused.
         search_parameters: the engine's names and values, such as "nprobe=64" or "ef=256".
-        verify: compares the files' checksums, which reads them once more.
+        verify: compares the files' checksums: of FAISS's files while they are read, of exact vectors by
+            reading them whole; else their sizes alone.
         mmap: leaves FAISS's files on disk and reads what a search touches.
 
     Raises:

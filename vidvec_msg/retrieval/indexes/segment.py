@@ -13,11 +13,11 @@ import numpy.typing as npt
 from vidvec_msg.embedders.contract import Vectors
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.retrieval.cosine import Positions
+from vidvec_msg.retrieval.indexes.checked_index import read_checked
 from vidvec_msg.retrieval.indexes.faiss_engine import (
     faiss_module,
     nearest_among,
     on_gpu,
-    read_index,
     scores_of,
     set_parameters,
     words_of,
@@ -80,7 +80,15 @@ class Segment:
         self._mapped = False  # position → list is known
 
     @classmethod
-    def open(cls, paths: Mapping[str, Path], entry: SegmentEntry, *, dim: int, mmap: bool = False) -> Segment:
+    def open(
+        cls,
+        paths: Mapping[str, Path],
+        entry: SegmentEntry,
+        *,
+        dim: int,
+        mmap: bool = False,
+        expected: str = "",
+    ) -> Segment:
         """Opens the files of a segment.
 
         Args:
@@ -88,18 +96,12 @@ class Segment:
             entry: what the manifest says of the segment.
             dim: of the queries.
             mmap: leaves the codes on disk; the system reads what a search touches.
+            expected: SHA-256 of the FAISS file, compared while it is read; empty compares nothing.
 
         Raises:
-            RefusedRequest: a file that cannot be read, or vectors of another shape.
+            RefusedRequest: a file that cannot be read or has another checksum, or vectors of another shape.
         """
-        path = paths[entry.index]
-        try:
-            found = read_index(path, mmap=mmap)
-        except RuntimeError as error:
-            raise RefusedRequest(
-                f"index {path.parent}: FAISS cannot read {path.name} ({words_of(error)}). "
-                f"Copy it again, or make it again: `{REMAKE}`."
-            ) from error
+        found = read_checked(paths[entry.index], expected=expected, mmap=mmap)
         stored = None if entry.vectors is None else _stored(paths[entry.vectors], (entry.count, dim))
         return cls(found, entry, stored, dim=dim, gpu=not mmap)
 

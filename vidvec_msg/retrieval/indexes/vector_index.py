@@ -79,7 +79,8 @@ class VectorIndex:
             embedder_card: of the embedder that will make the queries; another one than the index was made
                 with is refused.
             search_parameters: FAISS's names and values, such as "nprobe=64" or "efSearch=256".
-            verify: compares the files' checksums, which reads them once more.
+            verify: compares the files' checksums: of FAISS's files while they are read, of exact vectors by
+                reading them whole; else their sizes alone.
             mmap: leaves vectors on disk, read as searches touch them; checksums of FAISS's files and of exact
                 vectors are then not compared, since that would read them whole.
 
@@ -121,16 +122,19 @@ class VectorIndex:
     ) -> VectorIndex:
         """What the manifest names, checked."""
         entries = segments_of(manifest)
-        large = {name for entry in entries for name in (entry.index, entry.vectors)} if mmap else set()
+        checksums = manifest["checksums"]
+        later = {entry.index for entry in entries}  # compared while it is read
+        left = later | {entry.vectors for entry in entries} if mmap else later
         for name, path in paths.items():
-            expected, size = manifest["checksums"][name], manifest.get("sizes", {}).get(name)
-            refuse_damaged(path, expected, size=size, verify=verify and name not in large)
+            size = manifest.get("sizes", {}).get(name)
+            refuse_damaged(path, checksums[name], size=size, verify=verify and name not in left)
         items = ItemTable([paths[entry.ids] for entry in entries])
         dim = EmbedderCard.from_dict(manifest["card"]).dim
         refusals: list[RefusedRequest] = []
         segments = []
         for entry, ids in zip(entries, items.counts, strict=True):
-            segment = Segment.open(paths, entry, dim=dim, mmap=mmap)
+            expected = checksums[entry.index] if verify else ""
+            segment = Segment.open(paths, entry, dim=dim, mmap=mmap, expected=expected)
             if not segment.faiss_index.ntotal == ids == entry.count:
                 raise RefusedRequest(
                     f"index {folder}: {paths[entry.index].name} holds {segment.faiss_index.ntotal} vectors, "
