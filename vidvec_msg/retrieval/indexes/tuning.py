@@ -107,12 +107,13 @@ class Neighbours:
 
     def _keep_better(self, scores: Vectors) -> None:
         """Takes in the scores that are better than the worst kept: few, once some vectors have passed."""
-        query, place = np.nonzero(scores > self._scores[:, -1:])  # ascending by query
-        if not len(query):
+        better = np.flatnonzero(scores > self._scores[:, -1:])  # nonzero of two axes is ten times slower
+        if not len(better):
             return
-        better = np.bincount(query, minlength=len(scores))  # (queries,)
-        column = np.arange(len(query)) - np.repeat(np.cumsum(better) - better, better)
-        shape = (len(scores), int(better.max()))
+        query, place = np.divmod(better, scores.shape[1])  # ascending by query
+        counts = np.bincount(query, minlength=len(scores))  # (queries,)
+        column = np.arange(len(query)) - np.repeat(np.cumsum(counts) - counts, counts)
+        shape = (len(scores), int(counts.max()))
         new, places = np.full(shape, -np.inf, np.float32), np.full(shape, -1, np.int64)
         new[query, column] = scores[query, place]
         places[query, column] = place + self._seen
