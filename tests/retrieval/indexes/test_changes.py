@@ -37,6 +37,7 @@ from vidvec_msg.errors import JobFailed, RefusedRequest, TooManyFailures
 from vidvec_msg.retrieval import disk_space
 from vidvec_msg.retrieval.indexes import add as adding
 from vidvec_msg.retrieval.indexes import changes
+from vidvec_msg.retrieval.indexes import estimate as index_estimate
 from vidvec_msg.retrieval.indexes.add import add_vectors, index_add
 from vidvec_msg.retrieval.indexes.build import build_index
 from vidvec_msg.retrieval.indexes.changes import changing
@@ -379,7 +380,7 @@ def test_what_the_disk_has_no_room_for_is_refused(
     index, state = made
     monkeypatch.setattr(disk_space, "free_bytes", lambda path: 100)
     expected = (
-        r"index .*: 4 more vectors need about 5.. bytes, and the disk has 100 bytes free; make room first"
+        r"index .*: 4 more vectors need about \d\.\d kB, and the disk has 100 bytes free; make room first"
     )
     with pytest.raises(RefusedRequest, match=expected):
         carry_out(index.parent, state, 0)
@@ -392,6 +393,42 @@ def test_what_the_disk_has_no_room_for_is_refused(
         index_compact(index)
     with pytest.raises(RefusedRequest, match=r"--out .*m: the copies of 2 indexes need about"):
         index_merge([index, other], index.parent / "m")
+
+
+@pytest.mark.parametrize(
+    ("factory", "options"), [("IVF8,Flat", {}), ("Flat", {"truncate_dim": 8, "rescore": "float16"})]
+)
+def test_what_an_addition_needs_is_known_whatever_the_first_segment_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factory: str, options: Any
+) -> None:
+    few = folder_of(tmp_path / "v", units(9, dim=256), 0)
+    index = build_index(few, tmp_path / "i", factory=factory, **options)
+    many = folder_of(tmp_path / "w", units(3000, seed=1, dim=256), 9)
+    told = []
+    monkeypatch.setattr(adding, "refuse_segment_without_room", lambda *given: told.append(given))
+    before = sum(path.stat().st_size for path in index.iterdir())
+    add_vectors(index, many)
+    [(where, estimate, what)] = told
+    assert (where, what) == (index, "3,000 more vectors")
+    assert estimate.disk == pytest.approx(
+        sum(path.stat().st_size for path in index.iterdir()) - before, rel=0.05
+    )
+    assert estimate.building > 2 * 3000 * 256 * 4  # two shards of the vectors as they are
+
+
+def folder_of(path: Path, rows: Vectors, first: int) -> Path:
+    card = EmbedderCard(name="wide", dim=rows.shape[1], weights="wide")
+    return vectors_folder(
+        path, rows, [f"d{first + number}" for number in range(len(rows))], card=card, shard_size=len(rows)
+    )
+
+
+def test_an_addition_that_memory_may_not_hold_is_warned_of(
+    made: tuple[Path, State], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(index_estimate, "free_memory", lambda: 10)
+    carry_out(made[0].parent, made[1], 0)
+    assert any(line.startswith("building will take about") for line in caplog.messages)
 
 
 def test_new_files_are_on_the_disk_before_the_manifest_names_them(

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.retrieval.indexes import checked_index
 from vidvec_msg.retrieval.indexes.checked_index import bounded_by, read_checked
 from vidvec_msg.runs import file_digest
 
-KINDS = ["Flat", "HNSW16,Flat", "IVF8,Flat", "SQ8", "PQ8x4", "IVF8,PQ8x4fs", "PCA8,IVF8,Flat", "PQ8x4,RFlat"]
+KINDS = ["Flat", "HNSW16,Flat", "IVF8,Flat", "SQ8", "PQ8x4", "IVF8,PQ8x4fs", "IVF8,PQ8x4", "PCA8,IVF8,Flat",
+         "PQ8x4,RFlat"]  # fmt: skip
 
 
 def written(folder: Path, factory: str) -> Path:
@@ -33,7 +35,10 @@ def test_it_is_the_index_that_was_written(tmp_path: Path, factory: str) -> None:
 
 
 @pytest.mark.parametrize("factory", KINDS)
-def test_no_bit_is_another_one_unnoticed(tmp_path: Path, factory: str) -> None:
+def test_no_bit_is_another_one_unnoticed(
+    tmp_path: Path, factory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checked_index, "_TABLES", 1 << 20)  # else the test may take 2 GB itself
     path = written(tmp_path, factory)
     content, expected = path.read_bytes(), file_digest(path)
     drawn = np.random.default_rng(1).integers(0, 8 * len(content), 40).tolist()
@@ -45,6 +50,11 @@ def test_no_bit_is_another_one_unnoticed(tmp_path: Path, factory: str) -> None:
             read_checked(path, expected=expected)
 
 
+def test_the_bound_leaves_room_for_what_faiss_makes_of_a_file() -> None:
+    assert faiss.cvar.precomputed_table_max_bytes <= checked_index._TABLES
+    assert faiss.get_deserialization_vector_byte_limit() == checked_index._UNBOUNDED
+
+
 def test_a_file_that_faiss_cannot_read_is_said_to_be_one(tmp_path: Path) -> None:
     path = tmp_path / "index.faiss"
     path.write_bytes(b"nothing of FAISS")
@@ -53,7 +63,8 @@ def test_a_file_that_faiss_cannot_read_is_said_to_be_one(tmp_path: Path) -> None
             read_checked(path, expected=expected)
 
 
-def test_threads_do_not_bound_each_other(tmp_path: Path) -> None:
+def test_threads_do_not_bound_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checked_index, "_TABLES", 0)
     small, large = tmp_path / "small", written(tmp_path, "Flat")
     small.write_bytes(b"x")
     usual = faiss.get_deserialization_vector_byte_limit()

@@ -6,6 +6,7 @@ import inspect
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,6 @@ import numpy as np
 from vidvec_msg.embedders.contract import EmbedderCard, Role
 from vidvec_msg.errors import JobFailed, Problems, RefusedRequest
 from vidvec_msg.formats.vectors import IDS, VectorsFolder
-from vidvec_msg.retrieval.disk_space import refuse_too_large
 from vidvec_msg.retrieval.indexes.changes import (
     changing,
     commit,
@@ -26,6 +26,7 @@ from vidvec_msg.retrieval.indexes.changes import (
     write_deleted,
 )
 from vidvec_msg.retrieval.indexes.codes import empty_like
+from vidvec_msg.retrieval.indexes.estimate import Estimate, estimate_build, refuse_segment_without_room
 from vidvec_msg.retrieval.indexes.faiss_engine import add, set_parameters, words_of, write_index
 from vidvec_msg.retrieval.indexes.folder import (
     EXACT,
@@ -37,7 +38,7 @@ from vidvec_msg.retrieval.indexes.folder import (
     segments_of,
 )
 from vidvec_msg.retrieval.indexes.items import ItemTable, Mask, write_items
-from vidvec_msg.retrieval.indexes.rescoring import ExactVectors
+from vidvec_msg.retrieval.indexes.rescoring import ExactVectors, Rescore
 from vidvec_msg.retrieval.indexes.unit_shards import shortened, unit_shards
 from vidvec_msg.runs import digest_of
 
@@ -203,7 +204,12 @@ def _write_segment(
     """Writes the files of a further segment; its entry, and checksums and sizes of the files."""
     paths, model = places_of(index, manifest), segments_of(manifest)[0]
     count, generation = int(kept.sum()), manifest["generation"] + 1
-    _refuse_without_room(index, [paths[name] for name in model.files], model.count, count)
+    dim = model.truncate_dim or folder.dim
+    stored: Rescore = "float32"
+    if model.vectors is not None and np.load(paths[model.vectors], mmap_mode="r").dtype == np.float16:
+        stored = "float16"
+    estimate = _estimate(folder, model, dim, count, "none" if model.vectors is None else stored)
+    refuse_segment_without_room(index, estimate, f"{count:,} more vectors")
     entry = SegmentEntry(
         of_generation(INDEX, generation),
         of_generation(IDS, generation),
@@ -214,16 +220,14 @@ def _write_segment(
         vectors=None if model.vectors is None else of_generation(EXACT, generation),
         oversample=model.oversample,
     )
-    dim = model.truncate_dim or folder.dim
     filled = empty_like(paths[model.index], model.factory, dim)
     set_parameters(filled, model.search_parameters)
     checksums = {}
     try:
         with ExitStack() as stack:
             exact = None
-            if entry.vectors is not None and model.vectors is not None:
-                dtype = np.load(paths[model.vectors], mmap_mode="r").dtype.name
-                exact = stack.enter_context(ExactVectors(index / entry.vectors, count, folder.dim, dtype))
+            if entry.vectors is not None:
+                exact = stack.enter_context(ExactVectors(index / entry.vectors, count, folder.dim, stored))
             first = 0
             for rows in unit_shards(folder):  # (rows, dim)
                 chosen = rows[kept[first : first + len(rows)]]
@@ -246,10 +250,18 @@ def _write_segment(
     }
 
 
-def _refuse_without_room(index: Path, files: Sequence[Path], there: int, count: int) -> None:
-    """Refuses an addition that the disk has no room for, judged by what the first segment takes."""
-    needed = sum(path.stat().st_size for path in files) * count // max(there, 1)
-    refuse_too_large(index, needed, f"index {index}: {count:,} more vectors")
+def _estimate(folder: VectorsFolder, model: SegmentEntry, dim: int, count: int, stored: str) -> Estimate:
+    """What a segment of ``model``'s kind will take with so many of the vectors of a folder."""
+    estimate = estimate_build(
+        model.factory,
+        count,
+        dim,
+        full_dim=folder.dim,
+        rescore=stored,
+        sample=0,
+        shard_rows=max(shard.rows for shard in folder.files),
+    )
+    return replace(estimate, ids=(folder.path / IDS).stat().st_size * count // folder.count)
 
 
 def _embedded(

@@ -15,6 +15,7 @@ from vidvec_msg.retrieval.indexes.hashed_file import HashedReader
 
 _BLOCK = 1 << 20  # bytes that FAISS asks for at once
 _UNBOUNDED = 1 << 40  # FAISS's own bound of a part, bytes
+_TABLES = 2 << 30  # bytes of the tables that FAISS makes of codes with lists when it has read them, at most
 _reading: list[int] = []  # bytes of the files that are being read now
 _lock = Lock()
 
@@ -59,10 +60,11 @@ def _compared(path: Path, expected: str) -> Any:
 
 @contextmanager
 def bounded_by(path: Path) -> Iterator[None]:
-    """Has FAISS refuse a file that says of a part of itself that it is larger than the file.
+    """Has FAISS refuse a file that says of a part of itself that it is far larger than the file.
 
     It makes room before it reads: one wrong bit of such a number could take all memory. The bound is one for
-    all threads, so it is the size of the largest file that is being read.
+    all threads, so it is that of the largest file that is being read; it also holds for tables that FAISS
+    makes afterwards (``precomputed_table_max_bytes``).
     """
     faiss, size = faiss_module(), path.stat().st_size
     if not hasattr(faiss, "set_deserialization_vector_byte_limit"):  # an older FAISS
@@ -70,10 +72,11 @@ def bounded_by(path: Path) -> Iterator[None]:
         return
     with _lock:
         _reading.append(size)
-        faiss.set_deserialization_vector_byte_limit(max(_reading))
+        faiss.set_deserialization_vector_byte_limit(max(_reading) + _TABLES)
     try:
         yield
     finally:
         with _lock:
             _reading.remove(size)
-            faiss.set_deserialization_vector_byte_limit(max(_reading, default=_UNBOUNDED))
+            bound = max(_reading) + _TABLES if _reading else _UNBOUNDED
+            faiss.set_deserialization_vector_byte_limit(bound)

@@ -16,7 +16,6 @@ from vidvec_msg.embedders.contract import Vectors
 from vidvec_msg.errors import Problems
 from vidvec_msg.formats.vectors import IDS, Shard, VectorsFolder
 from vidvec_msg.retrieval.cosine import Positions
-from vidvec_msg.retrieval.disk_space import refuse_too_large
 from vidvec_msg.retrieval.indexes.build import Watch, fill
 from vidvec_msg.retrieval.indexes.changes import (
     changing,
@@ -27,7 +26,7 @@ from vidvec_msg.retrieval.indexes.changes import (
     tell_state,
 )
 from vidvec_msg.retrieval.indexes.codes import empty_like, move_codes, same_training
-from vidvec_msg.retrieval.indexes.estimate import estimate_build
+from vidvec_msg.retrieval.indexes.estimate import estimate_build, refuse_segment_without_room
 from vidvec_msg.retrieval.indexes.factories import Plan, plan_index
 from vidvec_msg.retrieval.indexes.faiss_engine import add, scores_of, set_parameters, write_index
 from vidvec_msg.retrieval.indexes.folder import EXACT, INDEX, REMAKE, SegmentEntry, segments_of
@@ -146,7 +145,7 @@ def _refuse_lost_vectors(opened: VectorIndex, plan: Plan, manifest: Mapping[str,
 
 
 def _refuse_without_room(opened: VectorIndex, plan: Plan, manifest: Mapping[str, Any]) -> None:
-    """Refuses what the disk has no room for beside the index as it is.
+    """Refuses what the disk has no room for beside the index as it is; warns of too little memory.
 
     Raises:
         RefusedRequest: with what is needed and what is free.
@@ -159,16 +158,13 @@ def _refuse_without_room(opened: VectorIndex, plan: Plan, manifest: Mapping[str,
         full_dim=opened.card.dim,
         rescore="none" if entry.vectors is None or stored is None else stored.dtype.name,
         sample=0,
-        shard_rows=0,
+        shard_rows=min(_BLOCK, len(opened)),
     )
     paths = places_of(opened.folder, manifest)
     ids = sum(paths[one.ids].stat().st_size for one in segments_of(manifest))
-    needed = estimate.index + estimate.vectors + ids * len(opened) // max(opened.items.num_rows, 1)
-    refuse_too_large(
-        opened.folder,
-        needed,
-        f"index {opened.folder}: {len(opened):,} vectors, written anew beside the old ones,",
-    )
+    estimate = replace(estimate, ids=ids * len(opened) // max(opened.items.num_rows, 1))
+    what = f"{len(opened):,} vectors, written anew beside the old ones,"
+    refuse_segment_without_room(opened.folder, estimate, what)
 
 
 def _gives(segment: Segment, truncate_dim: int) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vidvec_msg.errors import RefusedRequest
-from vidvec_msg.retrieval.disk_space import METADATA_BYTES, free_bytes, in_words
+from vidvec_msg.retrieval.disk_space import METADATA_BYTES, free_bytes, in_words, refuse_too_large
 from vidvec_msg.retrieval.indexes.faiss_engine import empty_index, faiss_module, takes_lists, takes_room
 
 log = logging.getLogger(__name__)
@@ -202,6 +202,26 @@ def refuse_without_room(out: Path, estimate: Estimate) -> None:
             f"disk has {in_words(free)} free; make room, give an --out with more, or choose a smaller index: "
             "--memory for auto, --truncate_dim, or a factory with codes such as IVF1024,SQ8."
         )
+    warn_of_memory(estimate)
+
+
+def refuse_segment_without_room(index: Path, estimate: Estimate, what: str) -> None:
+    """Refuses a further segment that cannot fit on the disk; warns of one that may not fit in memory.
+
+    Args:
+        index: the index folder.
+        estimate: of the segment.
+        what: the subject of the message: "3 more vectors".
+
+    Raises:
+        RefusedRequest: with what is needed and what is free.
+    """
+    refuse_too_large(index, estimate.disk, f"index {index}: {what}")
+    warn_of_memory(estimate)
+
+
+def warn_of_memory(estimate: Estimate) -> None:
+    """Says so if building may not fit in memory."""
     if estimate.building > (available := free_memory()):
         log.warning(
             "building will take about %s of memory and %s is available: the system may swap or end it",
