@@ -95,14 +95,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
-    """The known name that is spelled most like this one; None if none is near.
+    """The known name that is spelled most like this one, in capitals or not; None if none is near.
 
     Args:
         name: what was given.
         known: what is accepted.
         likeness: difflib's ratio from which a name is near; 1 is the same name.
     """
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)), None)
+    spellings = {one.casefold(): one for one in known}
+    found = difflib.get_close_matches(name.casefold(), list(spellings), n=1, cutoff=likeness)
+    return spellings[found[0]] if found else None
 
 
 def explain_unknown(message: str, known: Iterable[str], *, ending: str, inside: str = "") -> str:

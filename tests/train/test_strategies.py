@@ -145,6 +145,29 @@ def test_what_cannot_go_together(options: dict[str, Any], data: dict[str, Any], 
 
 
 @pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("DDP", "ddp"),
+        ("Auto", "auto"),
+        ("FSDP2", "fsdp"),
+        ("DDPStrategy", "ddp"),
+        ("DeepSpeed", "deepspeed"),
+        ("deepspeed-zero3", "deepspeed_stage_3"),
+        ("DeepSpeed_ZeRO_2", "deepspeed_stage_2"),
+        ("zero1", "deepspeed_stage_1"),
+        ("ZeRO-3-offload", "deepspeed_stage_3_offload"),
+        ("deepspeed3", "deepspeed_stage_3"),
+    ],
+)
+def test_what_others_call_a_strategy_is_understood(name: str, meant: str) -> None:
+    given = Namespace(passage_tokens=0, passages=2)
+    (problem,) = strategy_problems(trainer(strategy=name), given, None, ranks=1)
+    assert problem.startswith(
+        f"trainer.strategy is {name!r} (did you mean {meant!r}?); accepted: auto, ddp, "
+    )
+
+
+@pytest.mark.parametrize(
     "options",
     [
         {"strategy": "deepspeed_stage_3"},  # one rank

@@ -60,6 +60,7 @@ def told_of(capsys: pytest.CaptureFixture[str], words: list[str]) -> str:
             ["--trainer.logger=WandbLoger"],
             "there is no Logger 'WandbLoger' (did you mean 'WandbLogger'?); acc",
         ),
+        (["--trainer.precision=BF16-Mixed"], "is 'BF16-Mixed' (did you mean 'bf16-mixed'?); accepted: 64,"),
         (["--trainer.strategy.class_path=DeepSpeedd"], "there is no Strategy 'DeepSpeedd'"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,8 @@ def strategy_problems(
     deepspeed = "deepspeed" in name.lower()
     lightnings = [*StrategyRegistry.available_strategies(), "auto"]
     if isinstance(strategy, str) and (name not in lightnings or name.startswith("fsdp_")):
-        yield f"trainer.strategy is {name!r}{did_you_mean(name, NAMES)}; accepted: {', '.join(NAMES)}"
+        hint = did_you_mean(_in_lightnings_words(name), NAMES)
+        yield f"trainer.strategy is {name!r}{hint}; accepted: {', '.join(NAMES)}"
         return
     if name in OURS and not deepspeed:
         yield f"trainer.strategy {name} is not made for adapters: use {OURS[name]}, or its name, fsdp"
@@ -130,3 +132,10 @@ def strategy_problems(
             f"--ckpt_path {checkpoint} is {kind}, and trainer.strategy {name} is of {other}: continue it "
             "with the strategy that it was written with"
         )
+
+
+def _in_lightnings_words(name: str) -> str:
+    """A strategy's name with a stage of ZeRO ("zero3", "deepspeed-3") as Lightning calls it, and without the
+    ending of its classes: in spelling alone they lie near other strategies, or near none."""
+    staged = re.sub(r"(?:(?:deepspeed|zero|stage)[\W_]*)+(?=\d)", "deepspeed_stage_", name.casefold())
+    return staged.removesuffix("strategy")
