@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from vidvec_msg.embedders import models
-from vidvec_msg.embedders.models import combined_digest, local_folder, resolve_model, weights_digest
+from vidvec_msg.embedders.models import (
+    combined_digest,
+    local_folder,
+    resolve_model,
+    short_name,
+    weights_digest,
+)
 from vidvec_msg.errors import RefusedRequest
 
 
@@ -31,6 +37,24 @@ def test_names_that_are_none(name):
 def test_a_folder_without_a_model(tmp_path):
     with pytest.raises(RefusedRequest, match=r"holds no config\.json"):
         resolve_model(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("minilm", "minilm"),
+        ("all-minilm/model", "all-minilm"),
+        ("runs/seed0/embedder", "seed0"),
+        ("runs/a/model/checkpoint", "a"),
+        (f"hub/models--org--name/snapshots/{'0123456789' * 4}", "name"),
+    ],
+)
+def test_a_folder_is_called_by_the_name_that_tells_it_from_others(folder, name, tmp_path, monkeypatch):
+    (tmp_path / folder).mkdir(parents=True)
+    assert short_name(str(tmp_path / folder)) == name
+    assert short_name("org/base", tmp_path / folder) == f"base+{name}"
+    monkeypatch.chdir(tmp_path / folder)
+    assert short_name("org/model", ".") == f"model+{name}"  # a hub name stays as it is
 
 
 def test_local_folder(tiny):

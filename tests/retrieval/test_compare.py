@@ -239,7 +239,9 @@ def test_requests_that_cannot_be_carried_out(runs: list[Path], tmp_path: Path) -
 def test_names_are_told_apart(runs: list[Path], tmp_path: Path) -> None:
     root = runs[0].parent / "world"
     twin = evaluated(root, tmp_path / "twin", 0.8, name="noise 0.1")
-    assert [run["name"] for run in compare_runs([runs[0], twin])["runs"]] == ["e0", "twin"]
+    assert [run["name"] for run in compare_runs([runs[0], twin, runs[2]])["runs"]] == [
+        "noise 0.1 (e0)", "noise 0.1 (twin)", "noise 2.0",
+    ]  # fmt: skip
     named = compare_runs([runs[0], twin], names=["a", "b"], baseline="b", metrics=["map"])
     assert named["forward"]["differences"][0]["first"] == "b"
     with pytest.raises(RefusedRequest, match="e0 is given twice"):

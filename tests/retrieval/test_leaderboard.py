@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,19 @@ def test_evaluations_of_one_name_in_folders_of_one_name_are_all_there(board: Pat
     assert names == [f"keywords ({tmp_path / name / 'e'})" for name in ("keywords", "flat")]
     leaderboard(tmp_path, out=tmp_path / "b")
     assert (tmp_path / "b/leaderboard.tex").read_text().count("/e)") == 4  # two rows a direction
+
+
+def test_adapters_in_folders_of_one_name_have_rows_of_their_own_names(tmp_path: Path) -> None:
+    root = world(tmp_path / "world", 8)
+    for run in ("a", "b"):
+        adapter = shutil.copytree(
+            files("vidvec_msg.tinyworld") / "weights_yes_no", tmp_path / "runs" / run / "model"
+        )
+        evaluate_collection(
+            root, f"tinyworld?adapter={adapter}", tmp_path / "e" / run, metrics=METRICS, pictures=False
+        )
+    rows = gather(tmp_path / "e")["benchmarks"][0]["forward"]["rows"]
+    assert [row["name"] for row in rows] == ["tinyworld+a", "tinyworld+b"]
 
 
 def test_refused(board: Path, tmp_path: Path) -> None:

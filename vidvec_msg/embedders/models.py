@@ -34,6 +34,8 @@ _READING = (
 _ADAPTER = "adapter_config.json"
 _OF_PLACE = ("base_model_name_or_path", "revision", "peft_version", "inference_mode")
 
+_PLACES = ("model", "embedder", "adapter", "checkpoint", "snapshots")  # names of folders that name no model
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _digests: dict[tuple[str, int, int], str] = {}
@@ -189,9 +191,23 @@ def digest_of_loaded(source: str, *, revision: str | None = None, adapter: str |
 
 
 def short_name(model: str, adapter: str | Path | None = None) -> str:
-    """A model's name for tables, and its adapter's."""
-    base = Path(model).name
-    return base if adapter is None else f"{base}+{Path(adapter).resolve().name}"
+    """A model's name for tables, and its adapter's.
+
+    A folder is called by its own name, or by that of a folder around it where its own says what lies in it
+    and not which one it is: ``minilm/model`` is minilm, ``runs/seed0/embedder`` is seed0, a snapshot in the
+    hub's cache is the model.
+    """
+    base = _called(model)
+    return base if adapter is None else f"{base}+{_called(adapter)}"
+
+
+def _called(model: str | Path) -> str:
+    if not Path(model).is_dir():
+        return Path(model).name
+    folder = Path(os.path.abspath(model))  # noqa: PTH100  # links have the names that somebody gave them
+    telling = [part for part in folder.parts[1:] if part not in _PLACES and not _COMMIT.fullmatch(part)]
+    name = telling[-1] if telling else folder.name
+    return name.rpartition("--")[2] if name.startswith("models--") else name  # of the hub's cache
 
 
 def combined_digest(*digests: str) -> str:

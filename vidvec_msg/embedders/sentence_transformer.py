@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from vidvec_msg.embedders.chat import Placement, check_placement
 from vidvec_msg.embedders.check import unit_vectors, warn_if_collapsed
 from vidvec_msg.embedders.contract import EmbedderCard, Inspection, Role, Vectors, check_role
 from vidvec_msg.embedders.inspection import count_tokens, frames_asked
+from vidvec_msg.embedders.models import short_name
 from vidvec_msg.embedders.reading import ClipReader
 from vidvec_msg.embedders.sentence_transformers_media import (
     UNCUT,
@@ -133,7 +133,7 @@ class SentenceTransformerEmbedder:
         self._judged = False
         modalities = tuple(modality for modality in _KNOWN if modality in self._offered)
         self._card = EmbedderCard(
-            name=name or Path(model).name,
+            name=name or short_name(model),
             dim=truncate_dim or self._own_dim(),
             modalities=modalities,
             base_model=model,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vidvec_msg.errors import RefusedRequest, did_you_mean
-from vidvec_msg.retrieval.comparison.evaluated_runs import WAYS
+from vidvec_msg.retrieval.comparison.evaluated_runs import WAYS, names_apart
 from vidvec_msg.retrieval.evaluate import read_report
 from vidvec_msg.retrieval.evaluation.directions import NO_POSITIVE, Score
 from vidvec_msg.retrieval.metrics import lower_is_better
@@ -163,7 +163,7 @@ def _find(folder: Path) -> tuple[list[Found], list[str]]:
 
 def _benchmark(group: Sequence[Found], metrics: Sequence[str], sort: str) -> dict[str, Any]:
     first = group[0].report
-    names = _names(group)
+    names = names_apart([one.folder for one in group], [one.report for one in group])
     return {
         "collection": first["collection"],
         "split": first["split"],
@@ -202,16 +202,6 @@ def _direction(
         "chance": {metric: chance.get(metric) for metric in metrics},
         "rows": sorted(rows, key=place),
     }
-
-
-def _names(group: Sequence[Found]) -> list[str]:
-    """Names of embedders, each once; with the evaluation's folder where two embedders share one."""
-    own = [str(one.report["model"]["name"]) for one in group]
-    short = [f"{name} ({one.folder.name})" for name, one in zip(own, group, strict=True)]
-    return [
-        name if own.count(name) == 1 else place if short.count(place) == 1 else f"{name} ({one.folder})"
-        for name, place, one in zip(own, short, group, strict=True)
-    ]
 
 
 def _rows(part: Mapping[str, Any], metrics: Sequence[str]) -> list[tuple[str, list[tuple[str, str, str]]]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 
+from vidvec_msg.embedders.models import short_name
 from vidvec_msg.runs import write_json
 from vidvec_msg.train import run_folder
 from vidvec_msg.train.best import Best, KeepBest, load_weights
@@ -79,7 +80,7 @@ class WriteEmbedder(Callback):
         card = write_trained(
             folder,
             pl_module,
-            name=self.run.resolve().name,
+            name=short_name(pl_module.base_model, self.run),
             weights=weights,
             training=record_of(
                 trainer, pl_module, run=self.run, size=size, step=step, found=found, metrics=metrics

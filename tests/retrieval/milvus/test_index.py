@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from fakes import KEYWORDS, KeywordEmbedder
 from hypothesis import example, given, settings
@@ -290,7 +292,7 @@ def test_items_join_are_replaced_and_leave_as_in_faiss(tmp_path: Path) -> None:
             step(folder)
         flat = VectorIndex.open(folders[0])
         with MilvusIndex.open(folders[1]) as kept:
-            assert len(kept) == len(flat) == kept.manifest["count"]
+            assert len(kept) == len(flat) == json.loads((folders[1] / "index.json").read_text())["count"]
             assert kept.manifest["generation"] == number
             assert_same(flat.search(units(5, seed=9), 40), kept.search(units(5, seed=9), 40))
     with pytest.raises(RefusedRequest, match=r"is kept by Milvus: embed the collection first"):
@@ -298,6 +300,58 @@ def test_items_join_are_replaced_and_leave_as_in_faiss(tmp_path: Path) -> None:
     foreign = EmbedderCard(name="other", dim=6, weights="x").to_dict()
     with pytest.raises(RefusedRequest, match="they were made by other"):
         add_vectors(folders[1], write_vectors(tmp_path / "c", ["n"], units(1), foreign))
+
+
+DYING_CHANGE = (
+    DYING.rpartition("milvus_build.build")[0].replace("== 5", "== 2")
+    + """
+from vidvec_msg.retrieval.milvus.changes import add_to_milvus
+add_to_milvus(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+)
+
+
+def killed_addition(folder: Path) -> tuple[Path, Path]:
+    """An index of 30 items, and the 20 of a group of which two batches of five were put in before a kill."""
+    first = write_vectors(folder / "a", [f"d{n}" for n in range(30)], units(30), CARD)
+    index = build_milvus_index(first, folder / "m")
+    ids = [f"e{n}" for n in range(20)]
+    more = write_vectors(folder / "b", ids, units(20, seed=3), CARD)
+    groups = ['{"topic": "news"}'] * 20
+    pq.write_table(pa.table({"id": ids, "groups": groups}), more / "ids.parquet")
+    words = [sys.executable, "-c", DYING_CHANGE, str(index), str(more)]
+    assert subprocess.run(words, capture_output=True).returncode == -9
+    return index, more
+
+
+def told(index: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((index / "index.json").read_text())
+    return found
+
+
+def test_what_a_killed_addition_put_in_is_counted_and_found_by_its_group(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    index, more = killed_addition(tmp_path)
+    with MilvusIndex.open(index) as kept:
+        assert len(kept) == kept.manifest["count"] == 40
+        where = {"topic": frozenset({"news"})}
+        _, names = kept.search(units(1), 50, where=where)
+        assert sorted(names[0]) == sorted(f"e{n}" for n in range(10))
+    with caplog.at_level("INFO"), pytest.raises(RefusedRequest, match="it has an item 'e0'"):
+        add_vectors(index, more)  # refused, and the count is put right all the same
+    assert "holds 40 items and not 30: an earlier change was interrupted" in caplog.text
+    assert (told(index)["count"], told(index)["generation"], told(index)["groups"]) == (40, 2, ["topic"])
+    add_vectors(index, more, existing="skip")
+    assert (told(index)["count"], told(index)["groups"]) == (50, ["topic"])
+
+
+def test_a_deletion_after_a_killed_addition_leaves_a_true_count(tmp_path: Path) -> None:
+    index, more = killed_addition(tmp_path)
+    delete_items(index, ["d3", "e3"])
+    assert told(index)["count"] == 38
+    add_vectors(index, more, existing="replace")
+    assert told(index)["count"] == 49
 
 
 def test_an_approximate_index_type_takes_its_parameters(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
@@ -16,6 +15,7 @@ from vidvec_msg.embedders.dual.open_clip_towers import OpenClipTowers, is_open_c
 from vidvec_msg.embedders.dual.role_templates import prompts_on_card, text_templates
 from vidvec_msg.embedders.dual.transformers_towers import TransformersTowers
 from vidvec_msg.embedders.dual.two_towers import TwoTowerEmbedder
+from vidvec_msg.embedders.models import short_name
 from vidvec_msg.embedders.reading import ClipReader
 from vidvec_msg.formats.items import Pixels
 from vidvec_msg.media.frames import FramePolicy
@@ -107,7 +107,7 @@ class DualEncoder(TwoTowerEmbedder):
                 trust_remote_code=trust_remote_code,
             )
         card = EmbedderCard(
-            name=name or Path(model).name,
+            name=name or short_name(str(model)),
             dim=tower.dim,
             modalities=("text", "image", "video"),
             base_model=str(model),

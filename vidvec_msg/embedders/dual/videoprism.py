@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from vidvec_msg.embedders.backbone import check_options, choose_device, choose_d
 from vidvec_msg.embedders.contract import EmbedderCard
 from vidvec_msg.embedders.dual.role_templates import prompts_on_card, text_templates
 from vidvec_msg.embedders.dual.two_towers import TwoTowerEmbedder
-from vidvec_msg.embedders.models import digest_of_loaded, refuse_missing_weights, resolve_model
+from vidvec_msg.embedders.models import digest_of_loaded, refuse_missing_weights, resolve_model, short_name
 from vidvec_msg.embedders.reading import ClipReader
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Pixels
@@ -78,7 +77,7 @@ class VideoPrism(TwoTowerEmbedder):
         )
         policy = FramePolicy.uniform(towers.num_frames, max_pixels=max_pixels)
         card = EmbedderCard(
-            name=name or Path(model).name,
+            name=name or short_name(str(model)),
             dim=towers.dim,
             modalities=("text", "image", "video"),
             base_model=str(model),

@@ -80,7 +80,7 @@ def read_runs(folders: Sequence[Path], names: Sequence[str] | None = None) -> li
 
     Args:
         folders: made by ``vidvec-msg evaluate``.
-        names: one a folder; by default the embedder's name, or the folder's where two embedders share one.
+        names: one a folder; by default :func:`names_apart`.
 
     Raises:
         RefusedRequest: a folder that is no complete evaluation, or given twice; all of them in one message.
@@ -171,6 +171,21 @@ def query_words(run: EvaluatedRun, way: Way) -> dict[str, str]:
     return {name: text if len(text) <= _WORDS else f"{text[: _WORDS - 1]}…" for name, text in words.items()}
 
 
+def names_apart(folders: Sequence[Path], reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The embedders' names, each once: where several evaluations share one, their folders stand behind it.
+
+    Args:
+        folders: of the evaluations.
+        reports: content of their ``report.json``.
+    """
+    own = [str(report["model"]["name"]) for report in reports]
+    short = [f"{name} ({folder.resolve().name})" for name, folder in zip(own, folders, strict=True)]
+    return [
+        name if own.count(name) == 1 else place if short.count(place) == 1 else f"{name} ({folder})"
+        for name, place, folder in zip(own, short, folders, strict=True)
+    ]
+
+
 def _names(
     folders: Sequence[Path], reports: Sequence[Mapping[str, Any]], names: Sequence[str] | None
 ) -> list[str]:
@@ -180,11 +195,7 @@ def _names(
                 f"names: {len(folders)} different ones are needed, one a run; given were {', '.join(names)}"
             )
         return list(names)
-    own = [str(report["model"]["name"]) for report in reports]
-    if len(set(own)) == len(own):
-        return own
-    bare = [folder.resolve().name for folder in folders]
-    return bare if len(set(bare)) == len(bare) else [str(folder) for folder in folders]
+    return names_apart(folders, reports)
 
 
 def _read_values(folder: Path, report: Mapping[str, Any]) -> dict[Way, Values]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -301,14 +299,9 @@ def lists_until(faiss_index: Any, queries: Vectors, rows: Vectors) -> npt.NDArra
 def reserve_lists(faiss_index: Any, sizes: npt.NDArray[Any]) -> None:
     """Makes room for so many codes in each inverted list, which would grow by doubling, copy by copy."""
     invlists = faiss_module().extract_index_ivf(faiss_index).invlists
-
-    def make_room(number: int) -> None:
+    for number in np.flatnonzero(sizes).tolist():
         invlists.resize(number, int(sizes[number]))
         invlists.resize(number, 0)  # a std::vector keeps its room
-
-    # the system hands out pages as they are first written, and to several threads at once
-    with ThreadPoolExecutor(faiss_module().omp_get_max_threads()) as threads:
-        deque(threads.map(make_room, np.flatnonzero(sizes).tolist()), maxlen=0)
 
 
 def add(faiss_index: Any, rows: Vectors, lists: Lists | None = None) -> None:

@@ -1,7 +1,8 @@
 """Items join an index that Milvus keeps, replace others in it, or leave it: index-add and index-delete there.
 
 Milvus changes item by item: a call that is killed may have done a part, and the same call with ``replace`` or
-``skip`` completes it. The index can be searched at any moment.
+``skip`` completes it. The index can be searched at any moment, and opens with the true count; ``index.json``
+has it from the next change on. It names the groups of items before they are put in, so that filters know them.
 """
 
 from __future__ import annotations
@@ -46,10 +47,13 @@ def add_to_milvus(index: Path, vectors: Path, *, existing: Existing = "refuse", 
             rows = [batch.rows[row] for row in kept]
             if batch.vectors is None or not rows:
                 continue
+            if not groups_of(rows) <= groups:
+                groups |= groups_of(rows)
+                manifest = {**manifest, "groups": sorted(groups)}
+                write_json(index / MANIFEST, manifest)
             collection.upsert(batch.vectors[kept], rows)
-            groups |= groups_of(rows)
             added += len(rows)
-        _commit(index, {**manifest, "groups": sorted(groups)}, collection)
+        _commit(index, manifest, collection)
         log.info("added %d items%s", added, f", {len(there)} skipped" if there else "")
     return index
 
@@ -83,19 +87,30 @@ def delete_from_milvus(
 
 @contextmanager
 def _changing(index: Path, wait: float) -> Iterator[tuple[dict[str, Any], Collection]]:
-    """The manifest and the collection of an index that this process alone may change until the block ends."""
+    """The manifest and the collection of an index that this process alone may change until the block ends.
+
+    What the manifest says of an interrupted change is put right first.
+    """
     read_milvus_manifest(index)
     with only_writer(index, what=f"index {index}", wait=wait, otherwise="or try again later"):
         manifest = read_milvus_manifest(index)
         collection = collection_of(index, manifest)
         try:
             collection.load()
+            if (held := collection.count()) != manifest["count"]:
+                log.info(
+                    "index %s holds %d items and not %d: an earlier change was interrupted, or somebody else "
+                    "changed the collection", index, held, manifest["count"],
+                )  # fmt: skip
+                manifest = _commit(index, manifest, collection)
             yield manifest, collection
         finally:
             collection.close()
 
 
-def _commit(index: Path, manifest: Mapping[str, Any], collection: Collection) -> None:
+def _commit(index: Path, manifest: Mapping[str, Any], collection: Collection) -> dict[str, Any]:
+    """Writes the manifest of what the collection holds now, and returns it."""
     collection.flush()
     changed = {**manifest, "count": collection.count(), "generation": manifest["generation"] + 1}
     write_json(index / MANIFEST, changed)
+    return changed

@@ -31,12 +31,12 @@ class MilvusIndex:
     def __init__(
         self, collection: Collection, manifest: Mapping[str, Any], folder: Path, parameters: Mapping[str, int]
     ) -> None:
-        self.manifest = manifest
+        self._count = collection.count()
+        self.manifest = {**manifest, "count": self._count}  # a killed change left the count of before it
         self.card = EmbedderCard.from_dict(manifest["card"])
         self.folder = folder
         self.collection = collection
         self._parameters = parameters
-        self._count = collection.count()
         self._matched: Where | None = None  # a filter that is known to let something through
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from vidvec_msg.embedders.backbone import quiet_progress
 from vidvec_msg.embedders.clip_text import clip_fields, words_of_clip
-from vidvec_msg.embedders.models import digest_of_loaded
+from vidvec_msg.embedders.models import digest_of_loaded, short_name
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item, Modality
 from vidvec_msg.retrieval.reranking.contract import Group, Judged, judged_group
@@ -70,7 +70,7 @@ class CrossEncoderReranker:
         self._batch_size = batch_size
         own = getattr(self._model, "max_length", None) or getattr(self._model, "max_seq_length", None)
         self._most = min(filter(None, (max_tokens, own)), default=None)
-        self.name = name or f"{Path(model).name} (cross-encoder)"
+        self.name = name or f"{short_name(model)} (cross-encoder)"
         weights = digest_of_loaded(model, revision=revision)
         self.fingerprint = digest_of([weights, clip_text, self._most, "cross"])[:16]
 
