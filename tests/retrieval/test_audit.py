@@ -160,11 +160,18 @@ FAULTS: dict[str, tuple[dict[str, Any], str, str, int, str]] = {
     ),
     "leak": (
         {"train": [PAIRS[0]], "test": PAIRS},
-        "overlapping splits", "warn", 1, "test and train: 'q1' with 'd1'",
+        "overlapping splits", "warn", 2, "test and train: 1 queries are in both: 'q1'",
     ),
     "leak by text": (
-        {"queries": [{"_id": "q9", "text": QUERIES["q1"]}], "train": [("q9", "d1")], "test": PAIRS},
-        "overlapping splits", "warn", 1, "test and train: 'q1' with 'd1'",
+        {"queries": [{"_id": "q9", "text": f" {QUERIES['q1']} "}], "train": [("q9", "d4")], "test": PAIRS},
+        "overlapping splits", "warn", 1,
+        "test and train: 1 queries hold what queries of test hold: 'q9' is 'q1' of test",
+    ),
+    "leak by a mirrored pair": (
+        {"corpus": [{"_id": "x", "text": "Patience WINS in the end."}],
+         "train": [("q2", "x")], "test": [PAIRS[0], PAIRS[2]]},
+        "overlapping splits", "warn", 1,
+        "test and train: 1 documents with a positive hold what queries of test hold: 'x' is 'q1' of test",
     ),
     "near-duplicate": (
         {"corpus": [{"_id": "x", "text": NEAR_D1}]},
@@ -238,6 +245,28 @@ def test_media_that_do_not_decode(tmp_path: Path, clip: Path) -> None:
     assert (finding.verdict, finding.value) == ("fail", 6)
     assert finding.examples[0].startswith("corpus: 'html' ")
     assert finding.examples[2] == "corpus: 'late' ends 7.0 s behind the end of clip.mp4"
+
+
+def test_splits_that_share_a_stretch_of_a_clip(tmp_path: Path, clip: Path) -> None:
+    """Overlapping windows of one file, also of a copy of it, ask the same."""
+    folder = tmp_path / "c"
+    folder.mkdir()
+    (folder / "copy.mp4").write_bytes(clip.read_bytes())
+    rows = [
+        {"_id": "start", "video": str(clip), "end": 1},
+        {"_id": "touches", "video": "copy.mp4", "start": 1},
+        {"_id": "overlaps", "video": "copy.mp4", "start": 0.5, "end": 1.5},
+    ]
+    for other, verdict in (("touches", "ok"), ("overlaps", "warn")):
+        splits = {"dev": [("q1", other)], "test": [("q2", "start")]}
+        finding = audited(write(folder, corpus=rows, **splits))["overlapping splits"]
+        assert finding.verdict == verdict
+    assert finding.examples == (
+        "dev and test: 1 documents with a positive hold what documents with a positive of dev hold: "
+        "'start' is 'overlaps' of dev",
+    )
+    alone = audited(write(folder, test=PAIRS, dev=[("q1", "d1", 0)]))["overlapping splits"]
+    assert (alone.verdict, alone.found) == ("n/a", "there are no two splits with positives")
 
 
 def test_segments_of_no_length(tmp_path: Path, clip: Path) -> None:

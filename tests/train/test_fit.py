@@ -110,7 +110,8 @@ def test_metrics_stand_under_their_own_names(run: Path) -> None:
 
 def test_the_card_holds_what_the_config_says(run: Path) -> None:
     card = json.loads((run / "embedder" / "embedder.json").read_text())
-    assert (card["name"], card["layer"], card["pooling"]) == ("tinyworld+first", -1, "last")
+    named = f"{Path(card['base_model']).parent.name}+first"  # of a folder called model
+    assert (card["name"], card["layer"], card["pooling"]) == (named, -1, "last")
     assert card["frames"] == {"fps": 2.0, "max_frames": 8, "max_pixels": 0}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from vidvec_msg.formats.collections import Collection
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.relevance import Qrels, positives, reverse
 from vidvec_msg.retrieval.doctor.finding import Finding, counted, not_applicable
+from vidvec_msg.retrieval.evaluation.held_apart import shared_queries
+from vidvec_msg.retrieval.evaluation.sides import Sides
 from vidvec_msg.retrieval.near_texts import near_pairs
 
 _MOST_TEXTS = 100_000  # of a side that are compared; ten times as many take minutes
@@ -84,28 +87,29 @@ def never_relevant(collection: Collection) -> Finding:
 
 
 def overlapping_splits(collection: Collection) -> Finding:
-    """Pairs, or texts of queries with the same document, that two splits share."""
-    if len(collection.qrels) < 2:
-        return not_applicable("overlapping splits", "there is one split")
-    texts = {item.id: item.full_text or item.id for item in collection.queries}
-    pairs = {split: _positive_pairs(qrels, texts) for split, qrels in collection.qrels.items()}
+    """Queries of one split that are queries of another, in either direction, by what they hold."""
+    sides = {
+        split: Sides.of(collection, split, "split")
+        for split, qrels in collection.qrels.items() if positives(qrels)
+    }  # fmt: skip
+    if len(sides) < 2:
+        return not_applicable("overlapping splits", "there are no two splits with positives")
     cases = []
     total = 0
-    for one, other in combinations(pairs, 2):
-        shared = sorted(pairs[one].keys() & pairs[other].keys())
-        total += len(shared)
-        cases += [f"{one} and {other}: {pairs[one][pair]!r} with {pair[1]!r}" for pair in shared[:3]]
+    files: dict[Path, str] = {}
+    for one, other in combinations(sides, 2):
+        for count, told in shared_queries(
+            sides[one], sides[other], same_folder=True, called=one, files=files
+        ):
+            total += count
+            cases.append(f"{one} and {other}: {told}")
     if not cases:
-        return Finding("overlapping splits", "ok", 0, f"{len(pairs)} splits share no relevant pair")
+        return Finding("overlapping splits", "ok", 0, f"{len(sides)} splits share no query, either way")
     return Finding(
-        "overlapping splits", "warn", total, f"relevant pairs that stand in two splits: {total}",
-        "what is chosen on one split is not measured honestly on the other", tuple(cases[:3]),
+        "overlapping splits", "warn", total, f"queries, either way, that stand in two splits: {total}",
+        "what is chosen on one split is not measured honestly on the other, and is refused there",
+        tuple(cases[:3]),
     )  # fmt: skip
-
-
-def _positive_pairs(qrels: Qrels, texts: Mapping[str, str]) -> dict[tuple[str, str], str]:
-    """(the query's text, document) → query id."""
-    return {(texts.get(q, q), d): q for q, found in positives(qrels).items() for d in found}
 
 
 def across_the_border(collection: Collection) -> Finding:

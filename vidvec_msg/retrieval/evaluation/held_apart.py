@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 from vidvec_msg.errors import Problems
 from vidvec_msg.formats.collections import missing_media
@@ -23,13 +24,7 @@ _ENDS = 1 << 16  # bytes of a file's beginning and end that are compared, with i
 
 
 def refuse_shared_queries(test: Sides, validation: Sides, *, what: str, same_folder: bool) -> None:
-    """Refuses validation queries that are queries of the test too, in either direction.
-
-    Queries of the reverse direction are the documents with a positive; a document that only stands in both
-    pools is no query, and may be shared. Two items are the same if they hold the same text (but for case and
-    white space) or stretches of one medium (size, both ends) that overlap, whatever their ids, names, folders
-    and sides: a message that is a query here and a document there asks in both. Another encoding of a clip is
-    another medium.
+    """Refuses validation queries that are queries of the test too: :func:`shared_queries`.
 
     Args:
         test: what the numbers are of.
@@ -41,20 +36,63 @@ def refuse_shared_queries(test: Sides, validation: Sides, *, what: str, same_fol
         RefusedRequest: what is shared, in both directions.
     """
     problems = Problems(f"{what} must be chosen on queries that the test does not have")
-    files: dict[Path, str] = {}
+    for _, told in shared_queries(test, validation, same_folder=same_folder):
+        problems.add(told)
+    problems.refuse_if_any()
+
+
+class Shared(NamedTuple):
+    """Items of one kind that two sets of queries share.
+
+    Args:
+        count: of them.
+        told: in one line.
+    """
+
+    count: int
+    told: str
+
+
+def shared_queries(
+    test: Sides,
+    validation: Sides,
+    *,
+    same_folder: bool,
+    called: str = "the test",
+    files: dict[Path, str] | None = None,
+) -> list[Shared]:
+    """The queries of one split that are queries of another too, in either direction.
+
+    Queries of the reverse direction are the documents with a positive; a document that only stands in both
+    pools is no query, and may be shared. Two items are the same if they hold the same text (but for case and
+    white space) or stretches of one medium (size, both ends) that overlap, whatever their ids, names, folders
+    and sides: a message that is a query here and a document there asks in both. Another encoding of a clip is
+    another medium.
+
+    Args:
+        test: the one.
+        validation: the other.
+        same_folder: both are splits of one folder, where equal ids are the same item too.
+        called: the first one, in what is told.
+        files: digests of files, as of :func:`shown_by`.
+    """
+    found = []
+    files = {} if files is None else files
     mine, theirs = _asking(test), _asking(validation)
     there = {name: _Stretches(shown_by(items, files)) for name, items in mine.items()}
     for name, items in theirs.items():
         shared = sorted({item.id for item in mine[name]} & {item.id for item in items}) if same_folder else []
         if shared:
-            problems.add(f"{len(shared)} {name} are in both: {_listed(map(repr, shared))}")
+            told = f"{len(shared)} {name} are in both: {_listed(map(repr, shared))}"
+            found.append(Shared(len(shared), told))
         rest = shown_by([item for item in items if item.id not in shared], files)
         for other, held in there.items():
             copies = {one: twin for one, shown in rest.items() if (twin := held.over(shown)) is not None}
             if copies:
-                pairs = [f"{one!r} is {twin!r} of the test" for one, twin in sorted(copies.items())]
-                problems.add(f"{len(copies)} {name} hold what {other} of the test hold: {_listed(pairs)}")
-    problems.refuse_if_any()
+                pairs = [f"{one!r} is {twin!r} of {called}" for one, twin in sorted(copies.items())]
+                told = f"{len(copies)} {name} hold what {other} of {called} hold: {_listed(pairs)}"
+                found.append(Shared(len(copies), told))
+    return found
 
 
 @dataclass(frozen=True, slots=True, order=True)
