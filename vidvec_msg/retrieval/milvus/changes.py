@@ -1,8 +1,9 @@
 """Items join an index that Milvus keeps, replace others in it, or leave it: index-add and index-delete there.
 
 Milvus changes item by item: a call that is killed may have done a part, and the same call with ``replace`` or
-``skip`` completes it. The index can be searched at any moment and opens with the true count; ``index.json`` has
-it from the next change on. Groups are named there before their items are put in, so that filters know them.
+``skip`` completes it. The index can be searched at any moment and opens with the true count, which
+``index.json`` has from the next change on. Groups are named there before their items are put in: filters
+know them.
 """
 
 from __future__ import annotations
