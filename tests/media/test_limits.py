@@ -166,6 +166,15 @@ def test_workers_are_recycled(clip, pool, monkeypatch):
     assert len(processes) == 2  # each seen after its first clip, gone after its second
 
 
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from Linux's /proc")
+@pytest.mark.parametrize(("above", "stays"), [(1 / 4, True), (1 / 1000, False)])
+def test_a_worker_that_holds_too_much_memory_is_replaced(clip, pool, monkeypatch, above, stays):
+    monkeypatch.setattr(limits, "_RECYCLE_ABOVE", above)  # 1,024 MiB, or 4
+    pool.close()
+    pool.read(clip, POLICY)
+    assert len(list(pool._idle.queue)) == stays
+
+
 def test_threads_share_the_workers(clip):
     pool = DecodePool(workers=2, timeout=60)
     with ThreadPoolExecutor(8) as threads:

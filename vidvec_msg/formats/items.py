@@ -11,9 +11,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from vidvec_msg.formats.kept_digests import kept_or_made
+
 Modality = Literal["text", "image", "video", "audio"]
 Pixels = npt.NDArray[np.uint8]
 
+_WORDS = ("text", "title", "transcript", "ocr", "start", "end", "fps")
+_MEDIA = ("video", "image", "audio")
 _SAMPLED_BYTES = 1 << 16  # bytes hashed at each end of a media file
 
 
@@ -70,18 +74,25 @@ def item_digest(item: Item) -> str:
     """SHA-256 over everything that can change the item's vector; part of every cache key.
 
     A media file counts by its name, size and the bytes at both of its ends, so that a corpus of large
-    files is hashed at the speed of its directory listing.
+    files is hashed at the speed of its directory listing; within
+    :func:`~vidvec_msg.formats.kept_digests.digests_kept_in`, one that has not changed is not read again.
 
     Raises:
         FileNotFoundError: a media file is missing.
     """
-    digest = hashlib.sha256()
-    for name in ("text", "title", "transcript", "ocr", "start", "end", "fps"):
-        digest.update(f"{name}={getattr(item, name)!r}\0".encode())
-    for name in ("video", "image", "audio"):
-        source: Path | Pixels | None = getattr(item, name)
-        if source is None:
-            continue
+    words = "".join(f"{name}={getattr(item, name)!r}\0" for name in _WORDS).encode()
+    sources = {name: source for name in _MEDIA if (source := getattr(item, name)) is not None}
+    files = [source for source in sources.values() if isinstance(source, Path)]
+    if not files or len(files) < len(
+        sources
+    ):  # frames in memory are cheap to hash, and known by nothing else
+        return _digest(words, sources)
+    return kept_or_made(words + repr([*sources]).encode(), files, lambda: _digest(words, sources))
+
+
+def _digest(words: bytes, sources: Mapping[str, Path | Pixels]) -> str:
+    digest = hashlib.sha256(words)
+    for name, source in sources.items():
         digest.update(f"{name}\0".encode())
         if isinstance(source, np.ndarray):
             digest.update(f"{source.shape}{source.dtype}".encode())

@@ -33,7 +33,9 @@ from vidvec_msg.media.sound import RATE, NoSound, Sound, SoundError, read_sound
 from vidvec_msg.media.video import Frames, VideoError, read_frames
 
 _PIPE = 1 << 20  # bytes; a clip is megabytes, and the usual 64 KB wake both ends up for every frame
-_RECYCLE_AFTER = 100  # clips a process decodes before a new one takes its place
+# A new process takes half a second, as long as ten clips: it comes seldom, or when the old one has grown.
+_RECYCLE_AFTER = 1000  # clips that a process decodes before a new one takes its place
+_RECYCLE_ABOVE = 1 / 4  # of the memory that it may take, while it decodes nothing; usual are 100 MiB
 _MEMORY = 4096  # MiB; 64 frames of 4K, the default's most, take 1,600 if nothing makes them smaller
 _LEAST_MEMORY = 256  # MiB; the process itself takes some 60
 # numpy's linear algebra, which no decoder uses, would reserve memory per core
@@ -175,7 +177,7 @@ class DecodePool:
                 yield worker
             finally:
                 self._busy.discard(worker)
-                if worker.alive and worker.answered < _RECYCLE_AFTER:
+                if worker.alive and not worker.is_worn:
                     self._idle.put(worker)
                 else:
                     worker.kill()
@@ -234,6 +236,12 @@ class _Worker:
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether a new process should take its place: codec libraries leak with some files."""
+        most = self._memory * _RECYCLE_ABOVE
+        return self.answered >= _RECYCLE_AFTER or (most > 0 and _resident(self._process.pid) > most)
 
     def ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], npt.NDArray[Any]]:
         """An answer's facts and its array."""
@@ -307,6 +315,15 @@ class _Worker:
                 pipe.close()
             except OSError:  # unsent bytes of an interrupted request
                 continue
+
+
+def _resident(pid: int) -> float:
+    """MiB of memory that a process holds; 0 where the system does not tell (it is Linux that does)."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def _widen(pipe: IO[bytes]) -> None:

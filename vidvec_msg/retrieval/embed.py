@@ -14,6 +14,7 @@ from vidvec_msg.embedders.load import load_embedder
 from vidvec_msg.errors import Failure, RefusedRequest, TooManyFailures, first_failures
 from vidvec_msg.formats.collections import Side, open_side
 from vidvec_msg.formats.items import Item
+from vidvec_msg.formats.kept_digests import DIGESTS, digests_kept_in
 from vidvec_msg.formats.vectors import MANIFEST, VectorsFolder
 from vidvec_msg.media.limits import clips_read, readers_since
 from vidvec_msg.retrieval.disk_space import refuse_without_room
@@ -26,7 +27,7 @@ from vidvec_msg.retrieval.embedding.request import (
     refuse_bad_request,
     refuse_missing_media,
 )
-from vidvec_msg.retrieval.embedding.slices import adopt, bounds, discard, folder_of, parse_slice
+from vidvec_msg.retrieval.embedding.slices import SLICES, adopt, bounds, discard, folder_of, parse_slice
 from vidvec_msg.retrieval.embedding.spec_paths import spec_from_anywhere
 from vidvec_msg.retrieval.embedding.writing import VectorsWriter, is_complete, writing
 from vidvec_msg.retrieval.progress import progress as progress_of
@@ -233,33 +234,35 @@ def write_vectors(
         TooManyFailures: more items failed than allowed.
     """
     allowed = allowed_failures(max_failures, len(items))
-    request: dict[str, Any] = {
-        "fingerprint": card.fingerprint,
-        "role": role,
-        "side": side,
-        "count": len(items),
-        "items": digest_of_items(items, missing),
-        "dim": card.dim,
-        "dtype": dtype,
-        "shard_size": shard_size,
-    }
-    if is_complete(out, request):
-        log.info("vectors folder %s is complete already: nothing to embed", out)
-    else:
-        refuse_without_room(out, request)
-        adopt(out, items, request, lambda part: digest_of_items(part, missing))
-        with writing(out, request) as writer:
-            if writer.processed:
-                log.info("going on after %d of %d items", writer.processed, len(items))
-            _filled(writer, fill, allowed, shown)
-            manifest = {
-                "card": card.to_dict(),
-                "embedder": None if spec is None else spec_from_anywhere(spec),
-                "role": role,
-                "side": side,
-                "versions": software_versions(),
-            }
-            writer.finish(items, manifest)
+    slices = sorted((out / SLICES).glob(f"*/{DIGESTS}"))
+    with digests_kept_in(out / DIGESTS, known=slices):
+        request: dict[str, Any] = {
+            "fingerprint": card.fingerprint,
+            "role": role,
+            "side": side,
+            "count": len(items),
+            "items": digest_of_items(items, missing),
+            "dim": card.dim,
+            "dtype": dtype,
+            "shard_size": shard_size,
+        }
+        if is_complete(out, request):
+            log.info("vectors folder %s is complete already: nothing to embed", out)
+        else:
+            refuse_without_room(out, request)
+            adopt(out, items, request, lambda part: digest_of_items(part, missing))
+            with writing(out, request) as writer:
+                if writer.processed:
+                    log.info("going on after %d of %d items", writer.processed, len(items))
+                _filled(writer, fill, allowed, shown)
+                manifest = {
+                    "card": card.to_dict(),
+                    "embedder": None if spec is None else spec_from_anywhere(spec),
+                    "role": role,
+                    "side": side,
+                    "versions": software_versions(),
+                }
+                writer.finish(items, manifest)
     discard(out)
     return _opened(out, allowed)
 

@@ -19,7 +19,7 @@ from fakes import KEYWORDS
 from vidvec_msg.embedders.load import load_embedder
 from vidvec_msg.errors import JobFailed, RefusedRequest, TooManyFailures
 from vidvec_msg.retrieval.embed import embed
-from vidvec_msg.retrieval.embedding import ray_engine
+from vidvec_msg.retrieval.embedding import ray_actors, ray_engine
 
 TESTS = Path(__file__).parents[2]
 CLIP_GONE = {4, 21}
@@ -155,7 +155,7 @@ def test_an_error_in_an_actor_comes_back_in_its_own_words(collection: Path, note
     """Without a cluster: what an actor gives back is a row of a table, whether it is a shard or an error."""
     spec = f"ray_embedders:Noting?notes={notes}&fails_at=d11"
     card = load_embedder(spec).card
-    actor = ray_engine.ShardEmbedder(
+    actor = ray_actors.ShardEmbedder(
         spec=spec, folder=str(TESTS), fingerprint=card.fingerprint, root=str(collection), role="document",
         batch_size=2, missing={}, dim=card.dim, dtype="float16",
     )  # fmt: skip
@@ -184,9 +184,9 @@ def test_errors_keep_their_kind_and_their_words(kind: type[Exception]) -> None:
         raise kind("start the endpoint")
 
     with pytest.raises(kind, match=r"^start the endpoint$"):
-        ray_engine._raise_if_told(ray_engine._told(fails))
+        ray_actors.raise_error_of(ray_actors.answer_of(fails))
     with pytest.raises(RuntimeError, match=r"^ZeroDivisionError: .*by zero$"):
-        ray_engine._raise_if_told(ray_engine._told(lambda: 1 // 0))
+        ray_actors.raise_error_of(ray_actors.answer_of(lambda: 1 // 0))
 
 
 def machine(**resources: float) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,9 @@ from typing import Any
 
 from vidvec_msg.errors import RefusedRequest, did_you_mean
 from vidvec_msg.formats.relevance import Qrels
+from vidvec_msg.runs import digest_of
+
+_CAPTION_CHARS = 8  # of a digest; a clip has some dozens of captions
 
 
 @dataclass(slots=True)
@@ -58,6 +62,36 @@ class Material:
         row: dict[str, Any] = {"text": text} | ({"groups": dict(groups)} if groups else {})
         if self.texts.setdefault(name, row) != row:
             raise RefusedRequest(f"text {name!r} stands twice in the annotations, with different words")
+
+    def add_caption(
+        self,
+        clip: str,
+        text: str,
+        *,
+        kind: str = "",
+        split: str = "test",
+        groups: Mapping[str, str] | None = None,
+    ) -> None:
+        """A text without an id of its own that is right for a clip.
+
+        Its id is made of the clip and the words, so that it stays when others come before it. The same words
+        a second time for one clip are a text of their own, ``…-2``.
+
+        Args:
+            clip: id of the clip.
+            text: the words.
+            kind: of caption, where clips have several kinds.
+            split: whose judgement it is.
+            groups: of the text.
+
+        Raises:
+            RefusedRequest: it is empty.
+        """
+        own = f"{clip}#{kind}{digest_of(' '.join(text.split()))[:_CAPTION_CHARS]}"
+        names = itertools.chain([own], (f"{own}-{number}" for number in itertools.count(2)))
+        name = next(name for name in names if name not in self.texts)
+        self.add_text(name, text, groups=groups)
+        self.judge(name, clip, split=split)
 
     def judge(self, text: str, clip: str, *, split: str = "test") -> None:
         """Says that a clip is right for a text."""

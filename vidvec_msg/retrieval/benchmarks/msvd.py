@@ -35,9 +35,8 @@ def _read(folder: Path, part: str) -> Material:
     found = Material()
     for clip in wanted:
         found.add_clip(clip)
-        for count, caption in enumerate(captions[clip]):
-            found.add_text(f"{clip}#{count}", caption)
-            found.judge(f"{clip}#{count}", clip)
+        for caption in captions[clip]:
+            found.add_caption(clip, caption)
     return found
 
 

@@ -36,10 +36,9 @@ def _read(folder: Path, part: str) -> Material:
             groups=groups_of(row, _GROUPS),
         )
         for kind in KINDS:
-            for count, caption in enumerate(parts_of(row, f"{kind}_captions")):
-                text = f"{name}#{kind}{count}"
-                found.add_text(text, caption, groups={"caption": kind})
-                found.judge(text, name, split="test" if kind == "creative" else kind)
+            split = "test" if kind == "creative" else kind
+            for caption in parts_of(row, f"{kind}_captions"):
+                found.add_caption(name, caption, kind=f"{kind}-", split=split, groups={"caption": kind})
     creative = {clip for judged in found.qrels["test"].values() for clip in judged}
     if not creative:
         raise RefusedRequest(f"{path}: no row has a creative caption, so there is nothing to match")

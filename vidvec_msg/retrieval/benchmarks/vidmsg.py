@@ -16,9 +16,11 @@ from vidvec_msg.retrieval.benchmarks.annotations import (
 )
 from vidvec_msg.retrieval.benchmarks.clip_files import clip_id, file_names
 from vidvec_msg.retrieval.benchmarks.material import Benchmark, Material
+from vidvec_msg.runs import digest_of
 
 _CLIPS_OF_A_MESSAGE = (5, 9)
 _CLIPS_OF_A_TOPIC = (35, 49)
+_ID_CHARS = 10  # of a digest, for messages without an id
 
 
 def _read(folder: Path, part: str) -> Material:
@@ -32,7 +34,8 @@ def _read(folder: Path, part: str) -> Material:
         if not (clip and message and topic):
             raise RefusedRequest(f"{path}, row {number}: clip, message and topic must not be empty")
         groups = {"topic": topic, **groups_of(row, ("modality", "language"))}
-        name = messages.setdefault((topic, message), cell(row, "message_id") or f"m{len(messages) + 1:02d}")
+        named = cell(row, "message_id") or f"m{digest_of([topic, message])[:_ID_CHARS]}"
+        name = messages.setdefault((topic, message), named)
         clip, files = clip_id(clip), file_names(clip)
         found.add_clip(clip, *files, transcript=cell(row, "transcript"), groups=groups)
         found.add_text(name, message, groups={"topic": topic})

@@ -15,8 +15,10 @@ from vidvec_msg.formats.write_back import side_rows
 from vidvec_msg.retrieval.collect import tables
 from vidvec_msg.retrieval.collect.candidates import MEDIA, Candidate, LeftOut
 from vidvec_msg.retrieval.collect.folder import read_folder
+from vidvec_msg.runs import digest_of
 
 _SPLIT = "test"  # of judgements made of a column of queries
+_ID_CHARS = 16  # of a digest: among a hundred million texts two share one with a chance of 0.03%
 _SHOWN = 3  # reasons or collisions that a message spells out
 
 
@@ -148,15 +150,20 @@ def _redirect(found: Found, same: Mapping[str, str]) -> None:
 
 
 def _ask(found: Found) -> None:
-    """Queries and judgements from the texts that ask for rows; equal texts are one query."""
-    taken = {row["_id"] for row in found.queries}
-    free = (name for number in itertools.count(1) if (name := f"q{number}") not in taken)
-    numbers: dict[str, str] = {}
+    """Queries and judgements from the texts that ask for rows; equal texts are one query.
+
+    Its id is made of its words: it stays when rows come before it, and what people say of it stays true.
+    """
+    said = {str(row["_id"]): row.get("text") for row in found.queries}  # a source may be a collection of ours
     for row in found.rows:
         for text in row.asked:
-            query = numbers.get(text) or numbers.setdefault(text, next(free))
+            own = f"q{digest_of(text)[:_ID_CHARS]}"
+            names = itertools.chain([own], (f"{own}-{number}" for number in itertools.count(2)))
+            query = next(name for name in names if said.get(name, text) == text)
+            if query not in said:
+                said[query] = text
+                found.queries.append({"_id": query, "text": text})
             found.qrels.setdefault(_SPLIT, {}).setdefault(query, {})[row.id] = 1
-    found.queries += [{"_id": query, "text": text} for text, query in numbers.items()]
 
 
 def _read_collection(root: Path, found: Found, before: str) -> Iterator[Candidate | LeftOut]:

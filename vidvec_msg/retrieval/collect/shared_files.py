@@ -65,29 +65,44 @@ class SharedFiles:
         before = _lines(path)
         wanted, taken = {*lines}, {_subject(line) for line in lines}
         ours = self._ours.get(name, set())
-        theirs = [line for line in before if line not in wanted and digest_of(line)[:16] not in ours]
-        # ids are by place in the sources: one may belong to another text by now
-        same = None if name == QUERIES else self._asked.items() & self._queries().items()
-        asked = None if same is None else {query for query, _ in same}
-        lost = [
-            line for line in theirs
-            if _subject(line) in taken or (asked is not None and line.split("\t")[0] not in asked)
-        ]  # fmt: skip
+        added = [line for line in before if line not in wanted and digest_of(line)[:16] not in ours]
+        # as it was written → as it has to be written now
+        theirs = dict(zip(added, added if name == QUERIES else self._of_now(added), strict=True))
+        theirs = {line: now for line, now in theirs.items() if now not in wanted}
+        lost = [line for line, now in theirs.items() if now is None or _subject(now) in taken]
         if name not in self._ours and before and before != [*lines]:
             self._set_aside(path, "was not written by collect")
-            theirs = []
+            theirs = {}
         elif lost:
             self._set_aside(
                 path,
                 "has lines that contradict the sources, or judge a query that is gone or another one "
                 f"by now ({lost[0]!r})",
             )
-            theirs = [line for line in theirs if line not in lost]
-        if {*lines, *theirs} <= {JUDGED}:
+        kept = [now for line, now in theirs.items() if now is not None and line not in lost]
+        if {*lines, *kept} <= {JUDGED}:
             path.unlink(missing_ok=True)
             return
-        self.kept += len(theirs)
-        write_lines(path, (*lines, *theirs))
+        self.kept += len(kept)
+        write_lines(path, (*lines, *kept))
+
+    def _of_now(self, judgements: Sequence[str]) -> list[str | None]:
+        """Judgements with the id that their query has now: a query is known by its words, and earlier versions
+        gave ids by place. None for one whose query is gone, or cannot be told."""
+        now = self._queries()
+        named: dict[str, list[str]] = {}
+        for query, words in now.items():
+            named.setdefault(words, []).append(query)
+        found: list[str | None] = []
+        for line in judgements:
+            query, _, rest = line.partition("\t")
+            words = self._asked.get(query)
+            same = named.get(words, []) if words is not None else []
+            if query in same:
+                found.append(line)
+            else:
+                found.append(f"{same[0]}\t{rest}" if len(same) == 1 else None)
+        return found
 
     def _queries(self) -> dict[str, str]:
         return {_subject(line): _words(line) for line in _lines(self.out / QUERIES)}

@@ -8,40 +8,39 @@ actor or machine dies is done again by another one; a driver that dies goes on w
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import os
-import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from vidvec_msg.embedders.contract import Embedder, EmbedderCard, Prepares, Role
-from vidvec_msg.embedders.load import check_spec, load_embedder
+from vidvec_msg.embedders.contract import EmbedderCard, Role
+from vidvec_msg.embedders.load import check_spec
 from vidvec_msg.errors import Failure, JobFailed, RefusedRequest
 from vidvec_msg.extras import require
 from vidvec_msg.formats.collections import Side
-from vidvec_msg.formats.item_file import ItemFile, items_in, read_block
+from vidvec_msg.formats.item_file import ItemFile
 from vidvec_msg.formats.vectors import VectorsFolder
 from vidvec_msg.retrieval.embed import StoredType, refuse_missing_media, write_vectors
-from vidvec_msg.retrieval.embedding.encoding import encode_batch, items_per_call
-from vidvec_msg.retrieval.embedding.shard_files import joined, write_matrix
+from vidvec_msg.retrieval.embedding.encoding import items_per_call
+from vidvec_msg.retrieval.embedding.ray_actors import (
+    ShardEmbedder,
+    Unit,
+    card_answer,
+    raise_error_of,
+    read_unit,
+)
 from vidvec_msg.retrieval.embedding.spec_paths import spec_from_anywhere
 from vidvec_msg.retrieval.embedding.writing import VectorsWriter
 
 log = logging.getLogger(__name__)
 
 _TRIES_AGAIN = 4  # of a unit whose process died; one that always kills its process must not go round for ever
-_KINDS: dict[str, type[Exception]] = {"RefusedRequest": RefusedRequest, "JobFailed": JobFailed}
-
-Unit = dict[str, Any]
 
 
 def embed_on_cluster(
@@ -165,12 +164,12 @@ def _in_words(resources: Mapping[str, int]) -> str:
 
 def _card_of(ray: Any, spec: str, resources: Mapping[str, int]) -> EmbedderCard:
     """The card, from a process that opens the embedder where actors will: this one may have no GPU."""
-    task = ray.remote(**resources)(_told_card)
+    task = ray.remote(**resources)(card_answer)
     try:
         told: dict[str, Any] = ray.get(task.remote(spec, str(Path.cwd())))
     except ray.exceptions.RayError as error:
         raise JobFailed(f"the cluster could not open embedder {spec!r}: {_first_line(error)}") from error
-    _raise_if_told(told)
+    raise_error_of(told)
     return EmbedderCard.from_dict(told["card"])
 
 
@@ -216,7 +215,7 @@ def _pipeline(
 ) -> Any:
     """Units → their rows, read here → their shards, made by the actors; a Ray Dataset with a row for each."""
     read = ray.data.from_items(list(units), override_num_blocks=len(units)).map(
-        _read_unit,
+        read_unit,
         fn_kwargs={"path": str(items.path), "stamp": items.stamp},
         num_cpus=0,  # it waits for the disk, and every processor may belong to an actor
         resources={_this_machine(ray): 0.001},
@@ -246,7 +245,7 @@ def _keep(writer: VectorsWriter, made: pa.Table) -> None:
     """Writes one shard."""
     matrix = memoryview(made["matrix"][0].as_buffer())
     row = made.drop_columns("matrix").to_pylist()[0]
-    _raise_if_told(row)
+    raise_error_of(row)
     failures = [Failure(**failure) for failure in json.loads(row["failures"])]
     writer.add_shard(row["first"], matrix, row["ids"], failures)
 
@@ -263,138 +262,6 @@ def _quiet(ray: Any) -> Iterator[None]:
     finally:
         context.enable_progress_bars, context.print_on_execution_start, level = before
         logger.setLevel(level)
-
-
-# --- what runs on the cluster -----------------------------------------------------------------------------
-
-
-def _read_unit(unit: Unit, *, path: str, stamp: tuple[int, int]) -> Unit:
-    """A unit with the bytes of its rows; runs where the file is."""
-    with Path(path).open("rb") as stream:
-        block = _told(lambda: read_block(stream, unit["begin"], unit["end"], stamp=stamp, path=Path(path)))
-    return {"first": unit["first"], "block": block.get("value", b""), **_without_value(block)}
-
-
-class ShardEmbedder:
-    """An actor: holds the embedder, takes the rows of a shard, gives back the shard."""
-
-    def __init__(self, *, spec: str, folder: str, fingerprint: str, **job: Any) -> None:
-        self.job = job
-        self.opened = _told(lambda: _open(spec, folder, fingerprint))
-
-    def __call__(self, units: pa.Table) -> pa.Table:
-        """A row for each unit: its place, and its shard or what went wrong."""
-        rows = [_row_of(unit["first"], self._shard(unit)) for unit in units.to_pylist()]
-        return pa.Table.from_pylist(rows, schema=_ANSWER)
-
-    def _shard(self, unit: Unit) -> dict[str, Any]:
-        if unit["error"] or self.opened["error"]:
-            return unit if unit["error"] else self.opened
-        return _told(lambda: encode_shard(self.opened["value"], unit["block"], **self.job))
-
-
-_ANSWER = pa.schema(
-    [
-        ("first", pa.int64()),
-        ("matrix", pa.large_binary()),
-        ("ids", pa.list_(pa.string())),
-        ("failures", pa.string()),
-        ("kind", pa.string()),
-        ("error", pa.string()),
-    ]
-)
-
-
-def encode_shard(
-    embedder: Embedder,
-    block: bytes,
-    *,
-    root: str,
-    role: Role,
-    batch_size: int,
-    missing: Mapping[str, Failure],
-    dim: int,
-    dtype: str,
-) -> dict[str, Any]:
-    """One shard: the ``.npy`` bytes (rows, dim), the ids of the rows, and the failures as JSON.
-
-    Args:
-        embedder: makes the vectors.
-        block: the rows of the shard's items, as they stand in the file.
-        root: folder that relative media paths start from.
-        role: "query" or "document".
-        batch_size: items per call, so that the bytes are those of a local run.
-        missing: items of the whole job whose media file is missing, by id.
-        dim: of a vector.
-        dtype: how vectors are stored.
-    """
-    items = items_in(block, Path(root))
-    rows, ids, failures = [], list[str](), list[Failure]()
-    for at in range(0, len(items), batch_size):
-        if isinstance(embedder, Prepares):
-            coming = items[at : at + 2 * batch_size]  # of this call and the next
-            embedder.prepare([item for item in coming if item.id not in missing])
-        vectors, kept, failed = encode_batch(items[at : at + batch_size], embedder, role=role, known=missing)
-        rows.append(np.asarray(vectors, dtype=dtype))
-        ids += kept
-        failures += failed
-    stream = io.BytesIO()
-    write_matrix(stream, joined(rows, dim, dtype))
-    told = json.dumps([asdict(failure) for failure in failures], ensure_ascii=False)
-    return {"matrix": stream.getvalue(), "ids": ids, "failures": told}
-
-
-def _open(spec: str, folder: str, fingerprint: str) -> Embedder:
-    _find_modules_of(folder)
-    embedder = load_embedder(spec)
-    if embedder.card.fingerprint != fingerprint:
-        raise RefusedRequest(
-            f"embedder {spec!r} is another one on machine {os.uname().nodename}: fingerprint "
-            f"{embedder.card.fingerprint} there, {fingerprint} elsewhere; give all machines the same weights"
-        )
-    return embedder
-
-
-def _told_card(spec: str, folder: str) -> dict[str, Any]:
-    def card() -> dict[str, Any]:
-        _find_modules_of(folder)
-        return load_embedder(spec).card.to_dict()
-
-    told = _told(card)
-    return {"card": told.get("value"), **_without_value(told)}
-
-
-def _find_modules_of(folder: str) -> None:
-    """Lets ``module:Class`` mean what it means to the driver, if its folder is there."""
-    if folder not in sys.path and Path(folder).is_dir():
-        sys.path.append(folder)
-
-
-def _told(work: Callable[[], Any]) -> dict[str, Any]:
-    """Its value, or the error in words: exceptions come back from a cluster wrapped in pages of its own."""
-    try:
-        return {"value": work(), "kind": "", "error": ""}
-    except Exception as error:
-        named = next((name for name, kind in _KINDS.items() if isinstance(error, kind)), "")
-        return {"kind": named, "error": str(error) if named or type(error) is RuntimeError else _whole(error)}
-
-
-def _whole(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
-def _without_value(told: Mapping[str, Any]) -> dict[str, Any]:
-    return {"kind": told["kind"], "error": told["error"]}
-
-
-def _row_of(first: int, told: Mapping[str, Any]) -> dict[str, Any]:
-    made = told.get("value") or {"matrix": b"", "ids": [], "failures": "[]"}
-    return {"first": first, **made, **_without_value(told)}
-
-
-def _raise_if_told(row: Mapping[str, Any]) -> None:
-    if row["error"]:
-        raise _KINDS.get(row["kind"], RuntimeError)(row["error"])
 
 
 def _first_line(error: Exception) -> str:

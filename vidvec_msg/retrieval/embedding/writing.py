@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from vidvec_msg.errors import Failure, JobFailed, RefusedRequest
 from vidvec_msg.formats.items import Item
+from vidvec_msg.formats.kept_digests import DIGESTS
 from vidvec_msg.formats.vectors import FAILURES, IDS, MANIFEST, ROW_GROUP
 from vidvec_msg.retrieval.disk_space import free_bytes, in_words
 from vidvec_msg.retrieval.embedding.metadata import METADATA, metadata_table
@@ -294,7 +295,8 @@ def writing(out: Path, request: Mapping[str, Any]) -> Iterator[VectorsWriter]:
         RefusedRequest: the folder holds something else, was begun with another request, or another
             process is writing into it.
     """
-    require_new(out, option="--out", resumable=WORK)
+    begun_by = WORK if (out / WORK).exists() else DIGESTS  # a kill may have come before the first item
+    require_new(out, option="--out", resumable=begun_by)
     writer = VectorsWriter(out, request)
     writer.work.mkdir(parents=True, exist_ok=True)
     with only_writer(writer.work, what=f"--out {out}"):

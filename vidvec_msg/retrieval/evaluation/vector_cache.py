@@ -7,6 +7,7 @@ another split, pool, collection or folder, and never for another checkpoint, pro
 
     CACHE/<fingerprint>/<role>/part-*.npy     (rows, dim) float32
     CACHE/<fingerprint>/<role>/part-*.json    keys of the rows, SHA-256 of the .npy; written last
+    CACHE/digests/part-*.bin                  digests of files that are not read again until they change
 
 Parts are only added, under names of their own, so several processes may share a folder. Failures are not
 kept: a failed item is tried again. To empty the cache, remove the folder.
@@ -25,7 +26,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from vidvec_msg.embedders.check import check_vectors
 from vidvec_msg.embedders.contract import Embedder, EmbedderCard, Prepares, Role, Tallies, Vectors
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item, item_digest
+from vidvec_msg.formats.kept_digests import digests_kept_in
 from vidvec_msg.runs import file_digest, replacing, write_json
 
 log = logging.getLogger(__name__)
@@ -78,7 +80,8 @@ def cached(embedder: Embedder, cache: str, *, spec: str, within_the_run: bool = 
     kind = TallyingCachedEmbedder if isinstance(embedder, Tallies) else CachedEmbedder
     made = kind(embedder, VectorCache(folder))
     try:
-        yield made
+        with nullcontext() if folder is None else digests_kept_in(folder / "digests"):
+            yield made
     finally:
         made.cache.save()
         if folder is not None and made.found:

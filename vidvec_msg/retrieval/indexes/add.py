@@ -14,6 +14,7 @@ import numpy as np
 
 from vidvec_msg.embedders.contract import EmbedderCard, Role
 from vidvec_msg.errors import JobFailed, Problems, RefusedRequest
+from vidvec_msg.formats.kept_digests import DIGESTS, digests_kept_in
 from vidvec_msg.formats.vectors import IDS, VectorsFolder
 from vidvec_msg.retrieval.indexes.changes import (
     changing,
@@ -299,9 +300,11 @@ def _embedded(
     loaded = load_embedder(spec)
     refuse_foreign_embedder(index, EmbedderCard.from_dict(manifest["card"]), loaded.card)
     role: Role = "query" if manifest.get("role") == "query" else "document"
-    key = digest_of([loaded.card.fingerprint, digest_of_items(loaded_items, missing), role, dict(options)])
-    out = index / f"vectors-{key[:12]}"
-    embed_items(loaded_items, loaded, role=role, out=out, side="corpus", spec=spec, **options)
+    with digests_kept_in(index / DIGESTS):
+        items_digest = digest_of_items(loaded_items, missing)
+        key = digest_of([loaded.card.fingerprint, items_digest, role, dict(options)])
+        out = index / f"vectors-{key[:12]}"
+        embed_items(loaded_items, loaded, role=role, out=out, side="corpus", spec=spec, **options)
     return out
 
 

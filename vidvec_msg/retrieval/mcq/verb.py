@@ -11,6 +11,7 @@ from typing import Any
 
 from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures, first_failures
 from vidvec_msg.formats.collections import Collection, missing_media
+from vidvec_msg.formats.kept_digests import DIGESTS, digests_kept_in
 from vidvec_msg.retrieval.benchmarks.published import published_for
 from vidvec_msg.retrieval.config_file import claim, refuse_other
 from vidvec_msg.retrieval.embed import allowed_failures, note_max_failures
@@ -98,7 +99,7 @@ def mcq(
     # the same questions: then its answers count, whoever gave them; the collection may have been moved
     refuse_other(out, {**settings, **further}, what="exam", free=("collection", *further))
     out.mkdir(parents=True, exist_ok=True)
-    with only_writer(out, what=f"--out {out}"):
+    with only_writer(out, what=f"--out {out}"), digests_kept_in(out / DIGESTS):
         claim(out, {**settings, **further}, REPORT)
         write_text(out / QUESTIONS, "".join(_line(one) for one in questions))
         answers = Answers(out / ANSWERS)
