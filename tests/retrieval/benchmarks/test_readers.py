@@ -13,6 +13,7 @@ from vidvec_msg.cli import main
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.collections import Collection, missing_media
 from vidvec_msg.retrieval.benchmarks.drivelhub import DRIVELHUB
+from vidvec_msg.retrieval.benchmarks.material import Material
 from vidvec_msg.retrieval.benchmarks.published import published_for
 from vidvec_msg.retrieval.benchmarks.registry import BENCHMARKS
 from vidvec_msg.retrieval.benchmarks.verb import import_benchmark
@@ -62,7 +63,7 @@ def test_msrvtt_official_is_the_test_videos_with_all_their_captions(tmp_path):
 def test_msvd_reads_the_authors_own_descriptions(tmp_path):
     collection = imported("msvd", tmp_path)
     assert [item.id for item in collection.corpus] == ["0hyZ__3YhZc_598_603", "04Gt01vatkk_248_265"]
-    assert texts(collection)["0hyZ__3YhZc_598_603#1"] == "Someone slices a loaf."
+    assert texts(collection)["0hyZ__3YhZc_598_603#bd615800"] == "Someone slices a loaf."
     assert len(collection.queries) == 3
 
 
@@ -121,9 +122,9 @@ def test_activitynet_joins_sentences_and_keeps_to_the_list(tmp_path):
 
 def test_vidmsg_gathers_the_clips_of_a_message(tmp_path):
     collection = imported("vidmsg", tmp_path)
-    assert collection.qrels["test"] == {
-        "m01": {"aaaaaaaaaaa": 1, "bbbbbbbbbbb": 1}, "m02": {"ccccccccccc": 1},
-    }  # fmt: skip
+    assert list(collection.qrels["test"].values()) == [
+        {"aaaaaaaaaaa": 1, "bbbbbbbbbbb": 1}, {"ccccccccccc": 1},
+    ]  # fmt: skip
     assert collection.corpus[0].transcript == "coins"
     assert collection.corpus[2].groups == collection.queries[1].groups == {"topic": "health"}
 
@@ -135,7 +136,7 @@ def test_vidmsg_clips_of_one_name_in_two_folders_stay_two(tmp_path):
         (source / folder / "1.mp4").write_bytes(b"clip")
     (source / "annotations.csv").write_text("clip,message,topic\na/1.mp4,one,t\nb/1.mp4,two,t\n")
     collection = imported("vidmsg", tmp_path)
-    assert collection.qrels["test"] == {"m01": {"a/1": 1}, "m02": {"b/1": 1}}
+    assert list(collection.qrels["test"].values()) == [{"a/1": 1}, {"b/1": 1}]
     assert collection.corpus[1].video.resolve() == source / "b" / "1.mp4"
 
 
@@ -170,11 +171,64 @@ def test_drivelhub_refuses_a_pair_of_strangers(tmp_path):
 
 def test_vhub_asks_by_creative_captions_and_keeps_the_others_apart(tmp_path):
     collection = imported("vhub", tmp_path)
-    assert collection.qrels["test"] == {"v1#creative0": {"v1": 1}}
-    assert collection.qrels["descriptive"].keys() == {
-        "v1#descriptive0", "v1#descriptive1", "v2#descriptive0",
-    }  # fmt: skip
+    assert list(collection.qrels["test"].values()) == [{"v1": 1}]
+    names = [*collection.qrels["test"], *collection.qrels["descriptive"]]
+    assert [name.rpartition("-")[0] for name in names] == [
+        "v1#creative", "v1#descriptive", "v1#descriptive", "v2#descriptive",
+    ]  # fmt: skip
     assert {item.groups["caption"] for item in collection.queries} == {"creative", "descriptive"}
+
+
+def captioned(name: str, folder: Path, captions: list[tuple[str, str]]) -> Material:
+    """A benchmark whose captions have no ids, with these captions of the clips a and b, in this order."""
+    folder.mkdir()
+    of_clip = {clip: [text for one, text in captions if one == clip] for clip, _ in captions}
+    (folder / "test_list.txt").write_text("".join(f"{clip}\n" for clip in of_clip))
+    if name == "msvd":
+        (folder / "raw-captions.json").write_text(json.dumps(of_clip))
+    elif name == "vatex":
+        rows = [{"videoID": clip, "enCap": texts} for clip, texts in of_clip.items()]
+        (folder / "vatex_validation_v1.0.json").write_text(json.dumps(rows))
+    elif name == "vhub":
+        table = [
+            {"id": clip, "video": clip, "creative_captions": texts, "descriptive_captions": []}
+            for clip, texts in of_clip.items()
+        ]
+        (folder / "annotations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table))
+    else:
+        lines = [f"{clip}{number},{text},t" for number, (clip, text) in enumerate(captions)]
+        (folder / "annotations.csv").write_text("\n".join(["clip,message,topic", *lines]) + "\n")
+    return BENCHMARKS[name].read(folder, next(iter(BENCHMARKS[name].parts)))
+
+
+@pytest.mark.parametrize("name", ["msvd", "vatex", "vhub", "vidmsg"])
+def test_captions_keep_their_ids_when_others_come_before_them(name, tmp_path):
+    rows = [("b", "a man runs"), ("b", "he is late"), ("a", "a dog")]
+    before = captioned(name, tmp_path / "before", rows)
+    after = captioned(name, tmp_path / "after", [("c", "new"), ("b", "first now"), *reversed(rows)])
+    ids = {row["text"]: text for text, row in after.texts.items()}
+    assert {row["text"]: text for text, row in before.texts.items()}.items() < ids.items()
+    assert len(after.texts) == 5
+
+
+@pytest.mark.parametrize("name", ["msvd", "vatex", "vhub"])
+def test_equal_captions_are_texts_of_their_own(name, tmp_path):
+    rows = [("a", "a dog"), ("a", "a  dog "), ("b", "a dog"), ("a", "a cat")]
+    found = captioned(name, tmp_path / "one", rows)
+    assert [row["text"] for row in found.texts.values()].count("a dog") == 3
+    assert sorted(next(iter(judged)) for judged in found.qrels["test"].values()) == ["a", "a", "a", "b"]
+    again = captioned(name, tmp_path / "two", rows[::-1])
+    assert found.texts.keys() == again.texts.keys()
+
+
+def test_a_message_keeps_the_id_that_its_file_brings(tmp_path):
+    (tmp_path / "annotations.csv").write_text(
+        "clip,message,topic,message_id\na,one,t,mine\nb,two,t,\nc,one,t,\n"
+    )
+    found = BENCHMARKS["vidmsg"].read(tmp_path, "test")
+    own, made = found.texts
+    assert (own, len(made)) == ("mine", 11)
+    assert found.qrels["test"] == {"mine": {"a": 1, "c": 1}, made: {"b": 1}}
 
 
 def test_avmeme_has_two_ways_to_ask_and_its_own_questions(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ from vidvec_msg.retrieval.collect import probing
 from vidvec_msg.retrieval.collect.candidates import Candidate
 from vidvec_msg.retrieval.collect.row_files import _place
 from vidvec_msg.retrieval.collect.verb import collect
+from vidvec_msg.runs import digest_of
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -49,6 +51,11 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / ".DS_Store").write_bytes(b"z")
     (root / "._b.mp4").write_bytes(b"z")
     return root
+
+
+def name_of(text: str) -> str:
+    """The id of a query that a table's texts ask."""
+    return f"q{digest_of(text)[:16]}"
 
 
 def run(source: Path | list[Path], out: Path, **options: Any) -> Path:
@@ -127,7 +134,10 @@ def test_captions_of_a_table_become_queries(clips: Path, tmp_path: Path) -> None
     collection = Collection.load(out)
     assert [item.id for item in collection.corpus] == ["v1", "v2"]
     assert [item.text for item in collection.queries] == ["a ball", "a goal, at last"]
-    assert collection.qrels == {"test": {"q1": {"v1": 1, "v2": 1}, "q2": {"v1": 1}}}
+    assert [item.id for item in collection.queries] == [name_of("a ball"), name_of("a goal, at last")]
+    assert collection.qrels == {
+        "test": {name_of("a ball"): {"v1": 1, "v2": 1}, name_of("a goal, at last"): {"v1": 1}}
+    }
     assert collection.corpus[0].groups == {"kind": "s"}
 
 
@@ -135,7 +145,7 @@ def test_windows_keep_their_clips_judgements(clips: Path, tmp_path: Path) -> Non
     (tmp_path / "t.jsonl").write_text('{"id": "v", "video": "news/long.mp4", "caption": ["one", "two"]}\n')
     out = run(tmp_path / "t.jsonl", tmp_path / "C", queries="caption", media_root=clips, window=50)
     judged = Collection.load(out).qrels["test"]
-    assert judged == {query: {"v#t=0,50": 1, "v#t=50,100": 1} for query in ("q1", "q2")}
+    assert judged == {query: {"v#t=0,50": 1, "v#t=50,100": 1} for query in map(name_of, ("one", "two"))}
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
@@ -297,7 +307,7 @@ def test_captions_of_one_clip_need_no_id(clips: Path, tmp_path: Path) -> None:
     table = [{"video": "sport/b.mp4", "q": "one"}, {"video": "sport/b.mp4", "q": "two"}]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table))
     out = run(tmp_path / "t.jsonl", tmp_path / "C", queries="q", media_root=clips)
-    assert Collection.load(out).qrels == {"test": {"q1": {"1": 1}, "q2": {"1": 1}}}
+    assert Collection.load(out).qrels == {"test": {name_of("one"): {"1": 1}, name_of("two"): {"1": 1}}}
 
 
 def test_queries_of_several_sources_keep_apart(tmp_path: Path) -> None:
@@ -315,7 +325,23 @@ def test_queries_of_several_sources_keep_apart(tmp_path: Path) -> None:
     collect([tmp_path / "one"], out, decode_timeout=0, workers=1)
     both = run([tmp_path / "t.jsonl"], tmp_path / "E", queries="q")
     joined = Collection.load(run([out, both], tmp_path / "F", prefix=True))
-    assert [item.id for item in joined.queries] == ["D/q1", "E/q1"]
+    assert [item.id for item in joined.queries] == ["D/q1", f"E/{name_of('more')}"]
+
+
+def test_a_text_that_a_source_asks_already_is_one_query(tmp_path: Path) -> None:
+    """A collection that collect made, and a table: equal texts are one query, a reworded one is another."""
+    (tmp_path / "a.jsonl").write_text('{"id": "x", "text": "t", "q": "ask"}\n')
+    (tmp_path / "b.jsonl").write_text('{"id": "y", "text": "u", "q": "ask"}\n')
+    first = run(tmp_path / "a.jsonl", tmp_path / "A", queries="q")
+    both = Collection.load(run([first, tmp_path / "b.jsonl"], tmp_path / "B", queries="q"))
+    assert both.qrels == {"test": {name_of("ask"): {"x": 1, "y": 1}}}
+    asked = first / "queries.jsonl"
+    asked.write_text(asked.read_text().replace('"ask"', '"beg"'))
+    both = Collection.load(run([first, tmp_path / "b.jsonl"], tmp_path / "C", queries="q"))
+    assert {item.id: item.text for item in both.queries} == {
+        name_of("ask"): "beg", f"{name_of('ask')}-2": "ask",
+    }  # fmt: skip
+    assert both.qrels == {"test": {name_of("ask"): {"x": 1}, f"{name_of('ask')}-2": {"y": 1}}}
 
 
 def test_judgements_follow_a_file_that_is_taken_once(clips: Path, tmp_path: Path) -> None:
@@ -385,7 +411,7 @@ def test_an_update_never_overwrites_queries_that_somebody_wrote(
     (out / "qrels").mkdir()
     (out / "qrels" / "test.tsv").write_text(mine[1])
     run(tmp_path / "t.jsonl", out, queries="q", update=True)
-    assert Collection.load(out).qrels == {"test": {"q1": {"x": 1}}}
+    assert Collection.load(out).qrels == {"test": {name_of("ask"): {"x": 1}}}
     assert (out / "queries_1.jsonl.kept").read_text() == mine[0]
     assert (out / "qrels" / "test_1.tsv.kept").read_text() == mine[1]
     assert "queries.jsonl was not written by collect: it is now" in caplog.text
@@ -411,7 +437,7 @@ def test_an_update_keeps_queries_and_judgements_that_were_added_to_its_own(
     with (out / "queries.jsonl").open("a") as stream:
         stream.write('{"_id": "mine", "text": "my own \u2028 words"}')  # no line break at its end
     with (out / "qrels" / "test.tsv").open("a", newline="") as stream:
-        stream.write("mine\tdone\t2\r\nq1\tdtwo\t1\r\n")  # for a query of the source, too
+        stream.write(f"mine\tdone\t2\r\n{name_of('one')}\tdtwo\t1\r\n")  # for a query of the source, too
     mine = {"my own \u2028 words": {"done": 2}}
     asks("one", "three")
     with monkeypatch.context() as patched:  # killed when half of the files are written
@@ -422,7 +448,9 @@ def test_an_update_keeps_queries_and_judgements_that_were_added_to_its_own(
     for _ in range(2):
         run(table, out, queries="q", update=True)
         assert judged() == {"one": {"done": 1, "dtwo": 1}, "four": {"dfour": 1}, **mine}
-        assert [item.id for item in Collection.load(out, unreachable="keep").queries] == ["q1", "q2", "mine"]
+        assert [item.id for item in Collection.load(out, unreachable="keep").queries] == [
+            name_of("one"), name_of("four"), "mine",
+        ]  # fmt: skip
     told = json.loads((out / "collect.json").read_text())["account"]
     assert "kept 3 queries and judgements that were added by hand" in told
     assert not list(out.rglob("*.kept"))
@@ -435,26 +463,52 @@ def test_an_update_keeps_queries_and_judgements_that_were_added_to_its_own(
     caplog.clear()
     run(table, out, update=True)  # the source asks no more: what a person asks is left
     assert judged() == mine
-    assert "or judge a query that is gone or another one by now ('q1\\tdtwo\\t1')" in caplog.text
-    assert "q1\tdtwo\t1" in (out / "qrels" / "test_1.tsv.kept").read_text()
+    lost = f"{name_of('one')}\tdtwo\t1"
+    assert f"or judge a query that is gone or another one by now ({lost!r})" in caplog.text
+    assert lost in (out / "qrels" / "test_1.tsv.kept").read_text()
 
 
-def test_a_judgement_that_was_added_does_not_become_one_of_another_text(
+def test_a_judgement_that_was_added_stays_where_rows_come_and_go(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It names an id, and ids are by place: a row that comes before its own moves them."""
     table = tmp_path / "t.jsonl"
-    table.write_text('{"id": "d1", "text": "t", "q": "one"}\n{"id": "d2", "text": "t", "q": "two"}\n')
+    lines = [f'{{"id": "d{text}", "text": "t", "q": "{text}"}}\n' for text in ("one", "two")]
+    table.write_text("".join(lines))
     out = run(table, tmp_path / "C", queries="q")
     with (out / "qrels" / "test.tsv").open("a") as stream:
-        stream.write("q1\td2\t2\n")
-    table.write_text('{"id": "d0", "text": "t", "q": "zero"}\n' + table.read_text())
+        stream.write(f"{name_of('one')}\tdtwo\t2\n")
+    table.write_text('{"id": "dzero", "text": "t", "q": "zero"}\n' + "".join(reversed(lines)))
+    run(table, out, queries="q", update=True)
+    assert Collection.load(out).qrels["test"] == {
+        name_of("zero"): {"dzero": 1}, name_of("one"): {"done": 1, "dtwo": 2}, name_of("two"): {"dtwo": 1},
+    }  # fmt: skip
+    assert not list(out.rglob("*.kept"))
+    assert "contradict" not in caplog.text
+
+
+def test_an_update_of_a_collection_with_ids_by_place_keeps_what_was_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As earlier versions gave them: judgements that were added go to the id that their query has now."""
+    places = itertools.count(1)
+    table = tmp_path / "t.jsonl"
+    lines = [f'{{"id": "d{text}", "text": "t", "q": "{text}"}}\n' for text in ("one", "two", "three")]
+    table.write_text("".join(lines))
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "vidvec_msg.retrieval.collect.joining.digest_of", lambda _: f"{next(places)}"
+        )  # q1, q2, q3
+        out = run(table, tmp_path / "C", queries="q")
+    assert [item.id for item in Collection.load(out).queries] == ["q1", "q2", "q3"]
+    with (out / "qrels" / "test.tsv").open("a") as stream:
+        stream.write("q1\tdtwo\t2\nq3\tdone\t1\n")
+    table.write_text('{"id": "dzero", "text": "t", "q": "zero"}\n' + "".join(lines[:2]))
     run(table, out, queries="q", update=True)
     loaded = Collection.load(out)
-    assert {item.id: item.text for item in loaded.queries} == {"q1": "zero", "q2": "one", "q3": "two"}
-    assert loaded.qrels["test"] == {"q1": {"d0": 1}, "q2": {"d1": 1}, "q3": {"d2": 1}}
-    assert "another one by now ('q1\\td2\\t2')" in caplog.text
-    assert "q1\td2\t2" in (out / "qrels" / "test_1.tsv.kept").read_text()
+    assert {item.id for item in loaded.queries} == {name_of("zero"), name_of("one"), name_of("two")}
+    assert loaded.qrels["test"][name_of("one")] == {"done": 1, "dtwo": 2}
+    assert "another one by now ('q3\\tdone\\t1')" in caplog.text  # nobody asks for "three" any more
+    assert "q3\tdone\t1" in (out / "qrels" / "test_1.tsv.kept").read_text()
 
 
 def test_an_update_of_words_that_a_person_took_out(clips: Path, tmp_path: Path) -> None:

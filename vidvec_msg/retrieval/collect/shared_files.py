@@ -87,8 +87,10 @@ class SharedFiles:
         write_lines(path, (*lines, *kept))
 
     def _of_now(self, judgements: Sequence[str]) -> list[str | None]:
-        """Judgements with the id that their query has now: a query is known by its words, and earlier versions
-        gave ids by place. None for one whose query is gone, or cannot be told."""
+        """Judgements with the id that their query has now; None for one whose query is gone or not known.
+
+        A query is known by its words: a person may have reworded one, and earlier versions gave ids by place.
+        """
         now = self._queries()
         named: dict[str, list[str]] = {}
         for query, words in now.items():
