@@ -115,6 +115,20 @@ def test_a_row_with_skipped_queries_says_so_and_is_never_the_best(tmp_path: Path
     assert "textbf" not in line
 
 
+def test_rows_over_other_contents_of_the_same_ids_are_named(board: Path, tmp_path: Path) -> None:
+    for name in ("keywords", "flat"):
+        shutil.copytree(board / name, tmp_path / "e" / name)
+    root = world(tmp_path / "first", 8)
+    (root / "corpus.jsonl").write_text((root / "corpus.jsonl").read_text().replace("apple", "apple apple"))
+    evaluate_collection(root, "fakes:KeywordEmbedder", tmp_path / "e/later", metrics=METRICS, pictures=False)
+    leaderboard(tmp_path / "e", out=tmp_path / "b")
+    told = "The same ids showed other clips or texts in these rows than in the others: keywords (later). "
+    assert (tmp_path / "b/leaderboard.md").read_text().count(told) == 2  # a direction each
+    assert told in (tmp_path / "b/leaderboard.html").read_text()
+    leaderboard(board, out=tmp_path / "same")
+    assert "showed other" not in (tmp_path / "same/leaderboard.md").read_text()
+
+
 def test_evaluations_of_one_name_in_folders_of_one_name_are_all_there(board: Path, tmp_path: Path) -> None:
     for name in ("keywords", "flat"):
         shutil.copytree(board / name, tmp_path / name / "e")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from json import dumps
@@ -17,7 +18,7 @@ from vidvec_msg.retrieval.evaluation.directions import NO_POSITIVE, Score
 from vidvec_msg.retrieval.metrics import lower_is_better
 from vidvec_msg.retrieval.reports.latex import BEST, SECOND, latex_table, marks
 from vidvec_msg.retrieval.reports.tables import interval_text, shown
-from vidvec_msg.runs import require_new, write_json, write_text
+from vidvec_msg.runs import digest_of, require_new, write_json, write_text
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,10 @@ FORMAT = 1
 _SKIPPED = (
     "Rows with skipped queries are means over the others: the embedder had no vector for these. They are no "
     "match for the other rows, and are not marked as best or second; compare is over queries that all have."
+)
+_OTHERS = (
+    "The same ids showed other clips or texts in these rows than in the others: {}. They are other views of "
+    "the same items (frames, captions), or the collection has changed between the evaluations."
 )
 _COLUMNS = ("recall@1", "recall@10", "hit_rate@1", "mrr", "ndcg@10", "map")  # where no metrics are named
 
@@ -141,7 +146,7 @@ def markdown_leaderboard(content: Mapping[str, Any]) -> str:
                     for text, ends, mark in cells
                 ]
                 lines.append(f"| {name.replace('|', '&#124;')} | {' | '.join(texts)} |")
-            lines += ["", *([f"{legend}\n"] if (legend := _legend(part)) else [])]
+            lines += ["", *(f"{legend}\n" for legend in _legends(part))]
     lines += [f"Not read: {text}" for text in content["unread"]]
     return "\n".join(lines) + "\n"
 
@@ -183,6 +188,7 @@ def _direction(
             "folder": str(one.folder),
             "embedder": one.report["embedder"],
             "fingerprint": one.report["model"]["fingerprint"],
+            "contents": one.report.get("contents"),
             "skipped": sum(query["reason"] != NO_POSITIVE for query in one.report[way]["skipped"]),
             "metrics": {m: one.report[way]["metrics"][m] for m in metrics if m in one.report[way]["metrics"]},
         }
@@ -239,9 +245,13 @@ def _called(row: Mapping[str, Any]) -> str:
     return f"{row['name']} ({row['skipped']:,} skipped)" if row["skipped"] else str(row["name"])
 
 
-def _legend(part: Mapping[str, Any]) -> str:
-    """What to know of rows with skipped queries; empty without such rows."""
-    return _SKIPPED if any(row["skipped"] for row in part["rows"]) else ""
+def _legends(part: Mapping[str, Any]) -> list[str]:
+    """What to know of rows with skipped queries, and of rows in which the same ids showed other things."""
+    legends = [_SKIPPED] if any(row["skipped"] for row in part["rows"]) else []
+    known = [row for row in part["rows"] if row["contents"]]
+    usual = Counter(digest_of(row["contents"]) for row in known).most_common(1)
+    others = [row["name"] for row in known if digest_of(row["contents"]) != usual[0][0]]
+    return [*legends, _OTHERS.format(", ".join(others))] if others else legends
 
 
 def _title(benchmark: Mapping[str, Any]) -> str:
@@ -296,7 +306,7 @@ def _html(content: Mapping[str, Any]) -> str:
             rows.append(Row("chance", chance, style="chance"))
             told = f"{part['queries']:,} queries · {part['candidates']:,} candidates"
             body += [
-                heading(part["label"], told, [legend] if (legend := _legend(part)) else []),
+                heading(part["label"], told, _legends(part)),
                 comparison_table(rows, content["metrics"], marked=True),
             ]
         sections.append(

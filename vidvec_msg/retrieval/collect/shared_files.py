@@ -98,8 +98,7 @@ class SharedFiles:
         found: list[str | None] = []
         for line in judgements:
             query, _, rest = line.partition("\t")
-            words = self._asked.get(query)
-            same = named.get(words, []) if words is not None else []
+            same = named.get(self._asked[query], []) if query in self._asked else []
             if query in same:
                 found.append(line)
             else:

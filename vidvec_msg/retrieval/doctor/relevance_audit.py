@@ -98,10 +98,10 @@ def overlapping_splits(collection: Collection) -> Finding:
     total = 0
     files: dict[Path, str] = {}
     for one, other in combinations(sides, 2):
-        for count, told in shared_queries(
+        for number, told in shared_queries(
             sides[one], sides[other], same_folder=True, called=one, files=files
         ):
-            total += count
+            total += number
             cases.append(f"{one} and {other}: {told}")
     if not cases:
         return Finding("overlapping splits", "ok", 0, f"{len(sides)} splits share no query, either way")

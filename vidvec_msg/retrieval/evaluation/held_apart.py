@@ -45,11 +45,11 @@ class Shared(NamedTuple):
     """Items of one kind that two sets of queries share.
 
     Args:
-        count: of them.
+        number: of them.
         told: in one line.
     """
 
-    count: int
+    number: int
     told: str
 
 
