@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -19,7 +21,10 @@ from fakes import KEYWORDS, KeywordEmbedder
 from vidvec_msg.cli import main
 from vidvec_msg.embedders.contract import Role, Vectors
 from vidvec_msg.errors import Failure, ItemError, JobFailed, RefusedRequest, TooManyFailures
-from vidvec_msg.formats.items import Item
+from vidvec_msg.formats import items as items_module
+from vidvec_msg.formats.collections import write_collection
+from vidvec_msg.formats.items import Item, item_digest
+from vidvec_msg.formats.kept_digests import DIGESTS, digests_kept_in
 from vidvec_msg.retrieval.embed import (
     allowed_failures,
     embed,
@@ -585,6 +590,79 @@ def test_the_metadata_of_a_row_is_that_of_its_item(tmp_path: Path) -> None:
     assert json.loads(text["groups"]) == {"topic": "pets"}
     assert text["video"] is text["start"] is None
     assert (video["video"], video["start"], video["end"], video["text"]) == (str(clip), 1.5, 4.0, "a dog")
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the clips that were read for their digests."""
+    names: list[str] = []
+    plain = items_module._hash_file_ends
+
+    def hashing(digest: Any, path: Path) -> None:
+        names.append(path.name)
+        plain(digest, path)
+
+    monkeypatch.setattr(items_module, "_hash_file_ends", hashing)
+    return names
+
+
+def clips(folder: Path, count: int) -> list[Item]:
+    """Of an hour ago: a file that has just changed may change again within a tick of the clock."""
+    made = []
+    for item in items_of(count):
+        path = folder / f"{item.id}.mp4"
+        path.write_bytes(b"frames")
+        os.utime(path, (time.time() - 3600,) * 2)
+        made.append(replace(item, video=path))
+    return made
+
+
+def test_clips_that_have_not_changed_are_not_read_again(tmp_path: Path, read: list[str]) -> None:
+    items, out = clips(tmp_path, 6), tmp_path / "v"
+    options: dict[str, Any] = {"role": "document", "out": out, "batch_size": 1, "shard_size": 4}
+    with pytest.raises(RuntimeError, match="failed on the batch of items d4"):
+        embed_items(items, Stubborn("d4"), **options)
+    assert sorted(read) == [f"d{n}.mp4" for n in range(6)]
+    read.clear()
+    embed_items(items, KeywordEmbedder(), **options)  # goes on
+    embed_items(items, KeywordEmbedder(), **options)  # complete
+    assert read == []
+    plain = content(embed_items(items, KeywordEmbedder(), **options | {"out": tmp_path / "w"}).path)
+    assert {n: b for n, b in content(out).items() if not n.startswith(".digests")} == {
+        n: b for n, b in plain.items() if not n.startswith(".digests")
+    }
+    read.clear()
+    os.utime(tmp_path / "d3.mp4")  # touched: read, and the same
+    embed_items(items, KeywordEmbedder(), **options)
+    assert read == ["d3.mp4"]
+    (tmp_path / "d3.mp4").write_bytes(b"FRAMES")
+    with pytest.raises(RefusedRequest, match="digest of the items: found '"):
+        embed_items(items, KeywordEmbedder(), **options)
+
+
+def test_a_job_that_was_killed_while_it_read_clips_goes_on(tmp_path: Path, read: list[str]) -> None:
+    items, out = clips(tmp_path, 3), tmp_path / "v"
+    out.mkdir()
+    with digests_kept_in(out / DIGESTS):
+        item_digest(items[0])
+    read.clear()
+    embed_items(items, KeywordEmbedder(), role="document", out=out)
+    assert read == ["d1.mp4", "d2.mp4"]
+
+
+def test_slices_are_joined_without_reading_clips_again(tmp_path: Path, read: list[str]) -> None:
+    items, folder = clips(tmp_path, 6), tmp_path / "c"
+    rows = [{"_id": item.id, "text": item.text, "video": str(item.video)} for item in items]
+    write_collection(
+        folder, corpus=rows, queries=[{"_id": "q", "text": "dog"}], qrels={"test": {"q": {"d0": 1}}}
+    )
+    for number in ("1/2", "2/2"):
+        embed(folder, "fakes:KeywordEmbedder", tmp_path / "v", shard=number, shard_size=3)
+    assert sorted(read) == [f"d{n}.mp4" for n in range(6)]
+    read.clear()
+    embed(folder, "fakes:KeywordEmbedder", tmp_path / "v", shard_size=3)
+    embed(folder, "fakes:KeywordEmbedder", tmp_path / "v", shard_size=3)
+    assert read == []
 
 
 def test_the_job_ends_with_one_line_and_shows_no_bar_without_a_terminal(

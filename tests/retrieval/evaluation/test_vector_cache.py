@@ -12,6 +12,7 @@ from fakes import KEYWORDS, KeywordEmbedder
 from vidvec_msg.embedders.contract import EmbedderCard, Role, Vectors
 from vidvec_msg.embedders.prompts import PromptTemplate
 from vidvec_msg.errors import ItemError, RefusedRequest
+from vidvec_msg.formats import items as items_module
 from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.evaluation import vector_cache
 from vidvec_msg.retrieval.evaluation.vector_cache import (
@@ -102,6 +103,18 @@ def test_a_file_that_changed_in_its_middle_is_read_again(tmp_path: Path) -> None
     data[200_000] = 0
     path.write_bytes(data)
     assert content_key(Item("v", video=path)) != before
+
+
+def test_a_clip_that_has_not_changed_is_not_read_for_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(b"a")
+    os.utime(path, ns=(0, 10**18))
+    items = [Item("v", text="dog", video=path), ITEMS[0]]
+    assert asked(tmp_path / "cache", items)[0] == ["v", ITEMS[0].id]
+    monkeypatch.setattr(items_module, "_hash_file_ends", None)  # whoever reads fails
+    assert asked(tmp_path / "cache", items)[0] == []
 
 
 def test_failures_are_not_kept(tmp_path: Path) -> None:

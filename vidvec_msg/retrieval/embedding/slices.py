@@ -15,6 +15,7 @@ from typing import Any
 
 from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.formats.items import Item
+from vidvec_msg.formats.kept_digests import DIGESTS
 from vidvec_msg.formats.vectors import MANIFEST, VectorsFolder
 from vidvec_msg.retrieval.embedding.shard_files import Record, shard_name
 from vidvec_msg.retrieval.embedding.writing import WORK, refuse_other_request
@@ -114,7 +115,10 @@ def adopt(
 
 
 def discard(out: Path) -> None:
-    """Removes the slices of a folder that is complete."""
+    """Removes the slices of a folder that is complete; their digests of clips become the folder's."""
+    for part in sorted((out / SLICES).glob(f"*/{DIGESTS}/*")):
+        (out / DIGESTS).mkdir(exist_ok=True)
+        part.replace(out / DIGESTS / part.name)
     shutil.rmtree(out / SLICES, ignore_errors=True)
 
 

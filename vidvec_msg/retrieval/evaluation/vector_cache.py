@@ -79,13 +79,13 @@ def cached(embedder: Embedder, cache: str, *, spec: str, within_the_run: bool = 
         return
     kind = TallyingCachedEmbedder if isinstance(embedder, Tallies) else CachedEmbedder
     made = kind(embedder, VectorCache(folder))
-    try:
-        with nullcontext() if folder is None else digests_kept_in(folder / "digests"):
+    with nullcontext() if folder is None else digests_kept_in(folder / "digests"):
+        try:
             yield made
-    finally:
-        made.cache.save()
-        if folder is not None and made.found:
-            log.info("%d vectors from the cache %s, %d made", made.found, folder, made.made)
+        finally:
+            made.cache.save()
+            if folder is not None and made.found:
+                log.info("%d vectors from the cache %s, %d made", made.found, folder, made.made)
 
 
 def identified_by_weights(spec: str, card: EmbedderCard) -> bool:

@@ -32,7 +32,8 @@ class MilvusIndex:
         self, collection: Collection, manifest: Mapping[str, Any], folder: Path, parameters: Mapping[str, int]
     ) -> None:
         self._count = collection.count()
-        self.manifest = {**manifest, "count": self._count}  # a killed change left the count of before it
+        # a killed change left the count of before it
+        self.manifest: Mapping[str, Any] = {**manifest, "count": self._count}
         self.card = EmbedderCard.from_dict(manifest["card"])
         self.folder = folder
         self.collection = collection
