@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import signal
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +19,7 @@ from pytorch_lightning.strategies.launchers import _SubprocessScriptLauncher
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, and not in its stubs
 
 from vidvec_msg.train.ending_together import FAILED, _store, _Watch, ending_together
+from vidvec_msg.train.metrics_file import MetricsFile
 
 pytest.importorskip("resource", reason="limits the size of files")
 
@@ -66,6 +69,9 @@ def test_all_ranks_end_with_the_one_that_fails(
     assert told.splitlines()[-1].startswith(last), told
     assert "Connection closed" not in told
     assert "Connection reset" not in told
+    with (tmp_path / "run" / "metrics.csv").open(newline="", encoding="utf-8") as stream:
+        logged = {row["step"] for row in csv.DictReader(stream)}
+    assert logged >= {"0", "1"}  # the second within the five seconds between two writes of the file
 
 
 def test_a_single_rank_needs_nobody() -> None:
@@ -98,18 +104,29 @@ def test_ranks_that_torchrun_starts_again_do_not_end_by_the_word_of_their_first_
     assert not again.check([FAILED])
 
 
-def test_other_machines_hear_of_a_rank_that_was_killed(
-    server: TCPStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_other_machines_hear_of_a_rank_that_was_killed_and_the_log_is_whole(
+    server: TCPStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launcher = object.__new__(_SubprocessScriptLauncher)
     launcher.procs = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)]
     launcher.procs[0].kill()
     launcher.procs[0].wait()
-    trainer: Any = SimpleNamespace(global_rank=2, world_size=4, strategy=SimpleNamespace(launcher=launcher))
+    log = MetricsFile(tmp_path / "metrics.csv")
+    log.log_metrics({"loss": 1.5}, 0)
+    hangs = SimpleNamespace(finalize=lambda _: Event().wait())
+    fails = SimpleNamespace(finalize=lambda _: 1 / 0)
+    trainer: Any = SimpleNamespace(
+        global_rank=2,
+        world_size=4,
+        strategy=SimpleNamespace(launcher=launcher),
+        loggers=[hangs, fails, log],
+    )
     monkeypatch.setattr(os, "_exit", lambda code: (_ for _ in ()).throw(SystemExit(code)))
     with pytest.raises(SystemExit):
         _Watch(trainer).run()
     assert "local rank 1 was killed (SIGKILL;" in capsys.readouterr().err
+    assert log.path.read_text() == "step,epoch,loss\n0,,1.5\n"
     store = _store()
     assert store is not None
     assert store.get(FAILED) == b"2 1"

@@ -67,6 +67,7 @@ class _Watch(threading.Thread):
         super().__init__(name="ending-together", daemon=True)
         self.rank, self.ranks = trainer.global_rank, trainer.world_size
         self.launcher = trainer.strategy.launcher
+        self.loggers = trainer.loggers
         self.over = threading.Event()
 
     @property
@@ -115,6 +116,7 @@ class _Watch(threading.Thread):
             if (store := _store()) is not None:
                 store.compare_set(FAILED, "", f"{self.rank} 1")
         self._end_children()
+        self._write_logs()
         killed = next(rank for rank, child in enumerate(self.children, start=1) if child.returncode == code)
         sys.stderr.write(
             f"vidvec-msg: local rank {killed} was killed ({signal.Signals(-code).name}; the system sends "
@@ -137,6 +139,7 @@ class _Watch(threading.Thread):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (1, 2):
             os.dup2(nowhere, stream)
+        self._write_logs()  # before the rank that failed goes on: torchrun ends the others when it is gone
         with suppress(dist.DistError):
             if store is not None:
                 store.add(SILENT, 1)
@@ -147,6 +150,19 @@ class _Watch(threading.Thread):
         else:
             time.sleep(5 * EVERY)
         os._exit(code)
+
+    def _write_logs(self) -> None:
+        """Has the loggers write what they hold. Lightning does so where an exception comes by, and none does
+        on a rank that is held in a collective.
+
+        Each in a thread of its own: one that waits for a network or finds the disk full holds up nobody.
+        """
+        writing = [
+            threading.Thread(target=logger.finalize, args=("failed",), daemon=True) for logger in self.loggers
+        ]
+        for one in writing:
+            one.start()
+        self._until(lambda: not any(one.is_alive() for one in writing), seconds=PATIENCE / 2)
 
     def _failed_child(self) -> int:
         """Exit code of a rank of this machine that has ended badly, negative if it was killed; 0 if none."""

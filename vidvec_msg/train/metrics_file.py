@@ -81,14 +81,19 @@ class MetricsFile(Logger):
         self.flush()
 
     def flush(self) -> None:
-        """Writes the file in one step: a reader sees the old or the new one."""
+        """Writes the file in one step: a reader sees the old or the new one.
+
+        Another thread may ask for it, when the process must end while its main thread logs.
+        """
         if not self._unwritten:
             return
-        names = sorted({name for row in self.rows.values() for name in row} - {"epoch"})
+        # dict.copy() is one step for other threads; a loop over the rows themselves would not be
+        rows = {step: row.copy() for step, row in self.rows.copy().items()}
+        names = sorted({name for row in rows.values() for name in row} - {"epoch"})
         with replacing(self.path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
             writer = csv.DictWriter(stream, ["step", "epoch", *names], restval="")
             writer.writeheader()
-            writer.writerows({"step": str(step), **row} for step, row in sorted(self.rows.items()))
+            writer.writerows({"step": str(step), **row} for step, row in sorted(rows.items()))
         self._unwritten = False
         self._written_at = time.monotonic()
 
