@@ -12,9 +12,11 @@ from tiny_models import FAMILIES, Family, build_tiny_mllm
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
+from vidvec_msg.embedders.backbone import load_backbone
 from vidvec_msg.embedders.language_model import (
     hidden_state,
     language_model_of,
+    language_model_outline,
     linear_targets,
     load_language_model,
 )
@@ -74,6 +76,32 @@ def test_the_targets_are_the_linears_of_the_blocks_and_nothing_of_the_full_model
     assert len(matched) == 3 * 7
     if family != "text":
         assert not [name for name, _ in full.named_modules() if re.fullmatch(targets, name)]
+
+
+def test_the_outline_has_the_towers_modules_and_reads_no_weights(folder: Path, tmp_path: Path) -> None:
+    tower = load_language_model(folder)
+    (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())  # and no other file
+    before = torch.get_rng_state()
+    outline = language_model_outline(tmp_path)
+    assert torch.equal(torch.get_rng_state(), before)  # a fit with this check draws the same adapter
+    assert {(name, type(m)) for name, m in outline.named_modules()} == {
+        (name, type(m)) for name, m in tower.named_modules()
+    }
+    assert {(name, p.shape) for name, p in outline.named_parameters()} == {
+        (name, p.shape) for name, p in tower.named_parameters()
+    }
+    assert {p.device.type for p in outline.parameters()} == {"meta"}
+    assert outline.config.hidden_size == tower.config.hidden_size
+
+
+def test_a_damaged_weights_file_is_a_refusal(tmp_path: Path) -> None:
+    folder = build_tiny_mllm(tmp_path / "model", "text")
+    (folder / "model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(RefusedRequest, match=r"its weights cannot be read .*header too small"):
+        load_language_model(folder)
+    where = {"device": torch.device("cpu"), "dtype": "float32"}
+    with pytest.raises(RefusedRequest, match=r"cannot load the model .*header too small"):
+        load_backbone(str(folder), revision=None, trust_remote_code=False, **where)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

@@ -47,6 +47,19 @@ def test_targets_that_match_nothing_are_refused_with_what_there_is(tiny: Path) -
         add_lora(load_language_model(tiny), LoraOptions(targets="q_proj"))
 
 
+def test_targets_that_carry_no_adapter_are_refused_by_name(tiny: Path) -> None:
+    tower = load_language_model(tiny)
+    for targets, found in ((".*", "'layers' too, a ModuleL"), (".*norm|.*q_proj", "norm' too, a Qwen2RMSN")):
+        with pytest.raises(RefusedRequest, match=rf"{found}.*, which carries no adapter; .* has: layers\.N"):
+            add_lora(tower, LoraOptions(targets=targets))
+    assert add_lora(tower, LoraOptions(r=4, targets=".*embed_tokens|.*q_proj"))
+
+
+def test_targets_that_are_no_regex_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"lora.targets '\(q' is no regex \(missing \), .*give one such as"):
+        LoraOptions(targets="(q")
+
+
 def test_rank_alpha_dropout_and_scaling_reach_the_layers(tiny: Path) -> None:
     options = LoraOptions(r=4, alpha=8, dropout=0.25, rank_stabilised=True)
     layer = add_lora(load_language_model(tiny), options).get_submodule(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from vidvec_msg.embedders.models import refuse_missing_weights, remote_code_refusal
 from vidvec_msg.embedders.omni import thinker_config
@@ -17,6 +18,9 @@ from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Modality
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+UNREADABLE = (OSError, ValueError, ImportError, KeyError, SafetensorError)
+"""What ``from_pretrained`` raises for a checkpoint that is not there, damaged, or of an unknown kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ def load_backbone(
                 output_loading_info=True,
                 **options,
             )
-    except (OSError, ValueError, ImportError, KeyError) as error:
+    except UNREADABLE as error:
         if refusal := remote_code_refusal(model, error, revision=revision, trusted=trust_remote_code):
             raise refusal from error
         raise RefusedRequest(f"cannot load the model {model!r}: {error}") from error

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from vidvec_msg.embedders.backbone import multimodal_class, quiet_progress
+from vidvec_msg.embedders.backbone import UNREADABLE, multimodal_class, quiet_progress
 from vidvec_msg.embedders.models import remote_code_refusal
 from vidvec_msg.embedders.omni import thinker_config
 from vidvec_msg.embedders.pooling import FINAL, reading_layer
@@ -58,15 +58,8 @@ def load_language_model(
     Raises:
         RefusedRequest: the model cannot be read, has no language model, or lacks weights of it.
     """
-    from transformers import AutoConfig
-
-    shared = {"revision": revision, "trust_remote_code": trust_remote_code}
-    try:
-        config = thinker_config(AutoConfig.from_pretrained(str(model), **shared))
-    except (OSError, ValueError) as error:
-        if refusal := remote_code_refusal(str(model), error, revision=revision, trusted=trust_remote_code):
-            raise refusal from error
-        raise RefusedRequest(f"model {model}: its configuration cannot be read ({error})") from error
+    shared: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    config = _configuration(model, **shared)
     tower_class: Any = type(language_model_of(_outline(config, model, trust_remote_code)))
     try:
         with quiet_progress(), _quiet_about_unused_weights():
@@ -80,7 +73,7 @@ def load_language_model(
                 **({} if quantization is None else _four_bits(dtype)),
                 **shared,
             )
-    except (OSError, ValueError, ImportError, KeyError) as error:
+    except UNREADABLE as error:
         raise RefusedRequest(f"model {model}: its weights cannot be read ({error})") from error
     missing = sorted(report["missing_keys"])
     if missing:
@@ -94,6 +87,27 @@ def load_language_model(
     tower.config.use_cache = False  # a cache of keys and values serves generation only
     loaded: nn.Module = tower.eval()
     return loaded
+
+
+def language_model_outline(
+    model: str | Path, *, revision: str | None = None, trust_remote_code: bool = False
+) -> nn.Module:
+    """The tower of :func:`load_language_model` without its weights, from the configuration alone: what it is
+    made of can be asked before the slow part.
+
+    Args:
+        model: as there, like the others.
+        revision: commit of a hub model.
+        trust_remote_code: run code that the model's repository brings.
+
+    Returns:
+        the tower on the meta device: modules and shapes of the loaded one, and no numbers.
+
+    Raises:
+        RefusedRequest: the configuration cannot be read, or is of a model without a language model.
+    """
+    config = _configuration(model, revision=revision, trust_remote_code=trust_remote_code)
+    return language_model_of(_outline(config, model, trust_remote_code))
 
 
 def language_model_of(full_model: Any) -> nn.Module:
@@ -182,6 +196,19 @@ def hidden_state(
     with reading_layer(bare, layer) as state:
         bare(**inputs)
         return state()
+
+
+def _configuration(model: str | Path, *, revision: str | None, trust_remote_code: bool) -> Any:
+    """The configuration of the part of a model that reads."""
+    from transformers import AutoConfig
+
+    shared = {"revision": revision, "trust_remote_code": trust_remote_code}
+    try:
+        return thinker_config(AutoConfig.from_pretrained(str(model), **shared))
+    except (OSError, ValueError) as error:
+        if refusal := remote_code_refusal(str(model), error, revision=revision, trusted=trust_remote_code):
+            raise refusal from error
+        raise RefusedRequest(f"model {model}: its configuration cannot be read ({error})") from error
 
 
 def _outline(config: Any, model: str | Path, trust_remote_code: bool) -> Any:

@@ -13,6 +13,9 @@ from vidvec_msg.errors import RefusedRequest
 
 ALL_LINEARS = "language-model-linears"
 
+ADAPTABLE = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+"""What peft adapts of the modules that language models are made of."""
+
 
 @dataclass(frozen=True)  # no slots: jsonargparse reads defaults with vars()
 class LoraOptions:
@@ -44,6 +47,40 @@ class LoraOptions:
             raise ValueError(f"lora.alpha is {self.alpha}; it must be above 0")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"lora.dropout is {self.dropout}; it must be at least 0 and below 1")
+        try:
+            re.compile(self.targets)
+        except re.error as error:
+            raise ValueError(
+                f"lora.targets {self.targets!r} is no regex ({error}); give one such as "
+                f"'.*self_attn.(q|v)_proj', or {ALL_LINEARS}"
+            ) from error
+
+
+def targets_of(tower: nn.Module, options: LoraOptions) -> str:
+    """The regex of the modules that carry adapters.
+
+    Args:
+        tower: the language model, with weights or without.
+        options: of the adapter.
+
+    Raises:
+        RefusedRequest: the targets match no linear of the tower, or a module that cannot carry an adapter.
+    """
+    targets = linear_targets(tower) if options.targets == ALL_LINEARS else options.targets
+    inner = ((name, module) for name, module in tower.named_modules() if name)
+    matched = {name: module for name, module in inner if re.fullmatch(targets, name)}
+    strangers = [name for name, module in matched.items() if not isinstance(module, ADAPTABLE)]
+    if any(isinstance(module, nn.Linear) for module in matched.values()) and not strangers:
+        return targets
+    linears = {re.sub(r"\d+", "N", name) for name, m in tower.named_modules() if isinstance(m, nn.Linear)}
+    wrong = "matches none of the language model's linears"
+    if strangers:
+        first = strangers[0]
+        wrong = (
+            f"matches {first!r} too, a {type(matched[first]).__name__}, which carries no adapter; name the "
+            "language model's linears alone"
+        )
+    raise RefusedRequest(f"lora.targets {targets!r} {wrong}; it has: {', '.join(sorted(linears))}")
 
 
 def add_lora(tower: nn.Module, options: LoraOptions) -> PeftModel:
@@ -51,22 +88,9 @@ def add_lora(tower: nn.Module, options: LoraOptions) -> PeftModel:
     DoRA's lengths those of the weights).
 
     Raises:
-        RefusedRequest: the targets match no linear of the tower.
+        RefusedRequest: see :func:`targets_of`.
     """
-    targets = linear_targets(tower) if options.targets == ALL_LINEARS else options.targets
-    matched = [
-        name
-        for name, module in tower.named_modules()
-        if isinstance(module, nn.Linear) and re.fullmatch(targets, name)
-    ]
-    if not matched:
-        linears = sorted(
-            {re.sub(r"\d+", "N", name) for name, m in tower.named_modules() if isinstance(m, nn.Linear)}
-        )
-        raise RefusedRequest(
-            f"lora.targets {targets!r} matches none of the language model's linears; "
-            f"it has: {', '.join(linears)}"
-        )
+    targets = targets_of(tower, options)
     return get_peft_model(
         tower,
         LoraConfig(

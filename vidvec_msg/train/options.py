@@ -20,18 +20,20 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Trainer
 from pytorch_lightning.cli import LightningArgumentParser
 
+from vidvec_msg.embedders.language_model import keep_blocks, language_model_outline
 from vidvec_msg.embedders.load import check_spec
 from vidvec_msg.embedders.models import resolve_model
 from vidvec_msg.embedders.prompts import resolve_prompt
 from vidvec_msg.errors import Problems, explain_unknown
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.train.datamodule import PairsData, read_sources
-from vidvec_msg.train.lora import LoraOptions
+from vidvec_msg.train.lora import LoraOptions, targets_of
+from vidvec_msg.train.losses import PairLoss
 from vidvec_msg.train.module import TextContrastive
 from vidvec_msg.train.optimizer import OptimizerOptions
 from vidvec_msg.train.strategies.asked_for import ours, ranks_asked_for, strategy_problems
 from vidvec_msg.train.strategies.fsdp2 import refuse_strangers
-from vidvec_msg.train.tuning import check_tuning, sharding_of
+from vidvec_msg.train.tuning import ADAPTER, check_tuning, sharding_of
 from vidvec_msg.train.value_refusals import explain_value, shipped_losses
 
 DEFAULTS = {"model.loss": {"class_path": "vidvec_msg.train.losses.InfoNCE"}}
@@ -71,7 +73,7 @@ def explained(message: str, *, verb: str) -> str:
 
 
 def check_options(options: Namespace, problems: Problems, *, trains: bool = True) -> PairsData | None:
-    """Notes everything that is wrong with the options of the model and the data; no model is loaded.
+    """Notes everything that is wrong with the options of the model and the data; no weights are read.
 
     Args:
         options: of the trainer, the model and the data.
@@ -81,16 +83,19 @@ def check_options(options: Namespace, problems: Problems, *, trains: bool = True
     Returns:
         the data, read; None if that failed.
     """
+    model = options.model
+    loss: PairLoss | None = None
+    lora: LoraOptions | None = None
     with collecting(problems):
-        loss = made(options.model.loss)
+        loss = made(model.loss)
         if loss is not None and loss.guide is not None:
             check_spec(loss.guide)
         if loss is not None and sharding_of(options.trainer.strategy) == "FSDP":
             refuse_strangers([f"loss.{name}" for name, one in loss.named_parameters() if one.requires_grad])
     with collecting(problems):
-        OptimizerOptions(**options.model.optimizer.as_dict())
+        OptimizerOptions(**model.optimizer.as_dict())
     with collecting(problems):
-        model, lora = options.model, LoraOptions(**options.model.lora.as_dict())
+        lora = LoraOptions(**model.lora.as_dict())
         check_tuning(
             model.tuning,
             lora,
@@ -101,12 +106,11 @@ def check_options(options: Namespace, problems: Problems, *, trains: bool = True
         )
     ranks = check_trainer(options, problems, trains=trains)
     with collecting(problems):
-        resolve_prompt(options.model.prompt)
+        resolve_prompt(model.prompt)
+    check_against_model(model, lora, loss, problems)
     with collecting(problems):
-        resolve_model(options.model.model)
-    with collecting(problems):
-        if options.model.frames is not None:
-            FramePolicy(**options.model.frames.as_dict())
+        if model.frames is not None:
+            FramePolicy(**model.frames.as_dict())
     asked: list[PairsData] = []
     with collecting(problems):
         asked.append(PairsData(**options.data.as_dict()))
@@ -121,6 +125,36 @@ def check_options(options: Namespace, problems: Problems, *, trains: bool = True
         with collecting(problems):
             read_sources((options.data.pairs, options.data.validation), options.data.columns)
     return found[0] if found else None
+
+
+def check_against_model(
+    model: Namespace, lora: LoraOptions | None, loss: PairLoss | None, problems: Problems
+) -> None:
+    """Notes what the options ask of a model that it does not have: blocks, linears, dimensions. Its
+    configuration is read, and none of its weights.
+
+    Args:
+        model: options of the model.
+        lora: options of the adapter; None if they are wrong in themselves.
+        loss: the same of the loss.
+        problems: where to note.
+    """
+    outlines: list[Any] = []
+    with collecting(problems):
+        outlines.append(
+            language_model_outline(
+                resolve_model(model.model), revision=model.revision, trust_remote_code=model.trust_remote_code
+            )
+        )
+    for tower in outlines:
+        with collecting(problems):
+            keep_blocks(tower, model.layer)
+        with collecting(problems):
+            if lora is not None and model.tuning == ADAPTER:
+                targets_of(tower, lora)
+        with collecting(problems):
+            if loss is not None:
+                loss.check_width(int(tower.config.hidden_size))
 
 
 def check_trainer(options: Namespace, problems: Problems, *, trains: bool) -> int:

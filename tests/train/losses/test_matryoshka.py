@@ -51,5 +51,7 @@ def test_values_are_checked(dims: list[int], weights: list[float] | None, reason
 
 def test_a_length_that_the_vectors_do_not_have() -> None:
     _, own = random_pairs(3)
+    with pytest.raises(ValueError, match=r"dims is \[4\]; each must be below the vectors' 3 dimensions"):
+        Matryoshka([3], Matryoshka([4])).check_width(6)
     with pytest.raises(ValueError, match=r"dims is \[6\]; each must be below the vectors' 6 dimensions"):
         Matryoshka([6])(own, own, 0)

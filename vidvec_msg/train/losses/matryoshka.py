@@ -53,15 +53,19 @@ class Matryoshka(PairLoss):
         shared: Shared = getattr(self.loss, "shared", "positives")
         return shared
 
+    def check_width(self, width: int) -> None:
+        """Refuses a length that is not below the vector's own."""
+        if max(self.dims) >= width:
+            raise ValueError(f"dims is {self.dims}; each must be below the vectors' {width} dimensions")
+        self.loss.check_width(min(self.dims))
+
     def forward(self, own: EncodedPairs, everyone: EncodedPairs, offset: int) -> Contrast:
         """See :class:`~vidvec_msg.train.losses.pairs.PairLoss`; accuracy and counts are the whole vector's.
 
         Raises:
             ValueError: a length that is not below the vector's own.
         """
-        width = own.anchors.shape[1]
-        if max(self.dims) >= width:
-            raise ValueError(f"dims is {self.dims}; each must be below the vectors' {width} dimensions")
+        self.check_width(own.anchors.shape[1])
         whole: Contrast = self.loss(own, everyone, offset)
         rows = whole.rows
         for dim, weight in zip(self.dims, self.weights, strict=True):

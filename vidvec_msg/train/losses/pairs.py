@@ -105,6 +105,16 @@ class PairLoss(nn.Module):
         """Spec of an embedder whose view of the batch the loss needs; None for most."""
         return None
 
+    def check_width(self, width: int) -> None:
+        """Refuses vectors of a width that the loss cannot take; most take any.
+
+        Args:
+            width: dimensions of the vectors.
+
+        Raises:
+            ValueError: the message says what does not fit.
+        """
+
 
 def key_of(text: str) -> int:
     """63 bits of the text's hash, never NO_KEY; the same in every process, unlike ``hash``."""

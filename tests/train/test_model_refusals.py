@@ -1,0 +1,97 @@
+"""What the options ask of a model that it does not have is told from its configuration: here its weights file
+is damaged, and whoever opened it would complain of that."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_models import build_tiny_mllm
+
+from vidvec_msg.cli import main as cli
+
+Told = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def damaged(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of three blocks, 64 wide, with a weights file that nobody can read."""
+    folder = tmp_path_factory.mktemp("damaged") / "model"
+    shutil.copytree(tiny, folder)
+    (folder / "model.safetensors").write_bytes(b"damaged")
+    return folder
+
+
+@pytest.fixture
+def told(damaged: Path, pairs_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Told:
+    """What fit says to some options; nothing is written."""
+
+    def refused(*words: str, model: Path = damaged) -> str:
+        given = ["fit", f"--model.model={model}", f"--data.pairs={pairs_file}", "--data.batch_size=4"]
+        given += ["--trainer.accelerator=cpu", f"--trainer.default_root_dir={tmp_path / 'run'}"]
+        assert cli([*given, *words]) == 2
+        assert not (tmp_path / "run").exists()
+        return capsys.readouterr().err
+
+    return refused
+
+
+def test_without_them_the_weights_are_opened(told: Told) -> None:
+    assert "its weights cannot be read" in told()
+
+
+LINEARS = "it has: layers.N.mlp.down_proj, layers.N.mlp.gate_proj, layers.N.mlp.up_proj, layers.N.self_attn.k"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--model.layer=4"], "model.layer is 4; accepted: -1 (the normed final state) or 1 to 3 (a block's"),
+        (["--model.layer=0"], "model.layer is 0; accepted: -1 (the normed final state) or 1 to 3 (a block's"),
+        (
+            ["--model.lora.targets=q_proj"],
+            f"'q_proj' matches none of the language model's linears; {LINEARS}",
+        ),
+        (
+            ["--model.layer=1", r"--model.lora.targets=layers\.2\..*proj"],  # of a block that is not run
+            "matches none of the language model's linears; it has: layers.N.mlp.down_proj",
+        ),
+        (["--model.lora.targets=.*"], "'.*' matches 'layers' too, a ModuleList, which carries no adap"),
+        (["--model.lora.targets=(q"], "lora.targets '(q' is no regex (missing ), unterminated subpattern"),
+        (
+            ["--model.loss=Matryoshka", "--model.loss.dims=[32, 64]"],
+            "dims is [32, 64]; each must be below the vectors' 64 dimensions",
+        ),
+    ],
+)
+def test_before_the_weights_are_read(told: Told, words: list[str], problem: str) -> None:
+    found = told(*words)
+    assert "fit refused: 1 problem" in found
+    assert problem in found
+
+
+def test_together_with_all_else(told: Told) -> None:
+    found = told("--model.layer=9", "--model.lora.targets=q_proj", "--data.passages=0")
+    for part in ("fit refused: 3 problems", "model.layer is 9", "'q_proj' matches none", "passages is 0"):
+        assert part in found
+
+
+def test_a_configuration_that_cannot_be_read_is_one_problem_of_several(
+    told: Told, damaged: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{")
+    found = told("--data.passages=0", model=tmp_path / "model")
+    assert "fit refused: 2 problems" in found
+    assert "its configuration cannot be read" in found
+
+
+@pytest.mark.parametrize("family", ["qwen3_vl", "smolvlm", "gemma3", "text"])
+def test_in_other_families_too(told: Told, family: str, tmp_path: Path) -> None:
+    folder = build_tiny_mllm(tmp_path / "model", family)  # type: ignore[arg-type]  # parametrized
+    (folder / "model.safetensors").unlink()
+    found = told("--model.layer=4", "--model.lora.targets=q_proj", model=folder)
+    assert "or 1 to 3 (a block's output" in found
+    assert LINEARS in found
