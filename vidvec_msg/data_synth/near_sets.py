@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -43,21 +44,21 @@ def near_sets(sets: Sequence[frozenset[str]], *, least: float) -> list[NearPair]
     return sorted(found)
 
 
-def _rarest(words: frozenset[str], counts: Counter[str], least: float) -> list[str]:
-    """The words of which a set as near as that has at least one among its own."""
+def _rarest(words: frozenset[str], rank: Mapping[str, int], least: float) -> list[str]:
+    """The words of which a set as near as that has at least one among its own; rank 0 is rarest."""
     # likeness t means t * len(words) shared words at least; the slack keeps 0.8 * 5 from being 4.000000001
     prefix = len(words) - math.ceil(least * len(words) - 1e-9) + 1
-    return sorted(words, key=lambda word: (counts[word], word))[:prefix]
+    return sorted(words, key=rank.__getitem__)[:prefix]
 
 
 def _near(sets: Sequence[frozenset[str]], least: float) -> Iterator[tuple[int, int, float]]:
     """Positions of two different sets, the earlier one first, and their likeness."""
     if len(sets) < 2:
         return
-    counts = Counter(word for words in sets for word in words)
-    column = {word: place for place, word in enumerate(counts)}
-    whole = _incidence(sets, column)
-    rare = _incidence([_rarest(words, counts, least) for words in sets], column)
+    counts = Counter(chain.from_iterable(sets))
+    rank = {word: place for place, word in enumerate(sorted(counts, key=lambda word: (counts[word], word)))}
+    whole = _incidence(sets, rank)
+    rare = _incidence([_rarest(words, rank, least) for words in sets], rank)
     looked_up = _work(whole) > _DIRECT * _work(rare)
     table = rare if looked_up else whole
     sizes = np.array([len(words) for words in sets])
@@ -74,13 +75,12 @@ def _near(sets: Sequence[frozenset[str]], least: float) -> Iterator[tuple[int, i
         yield from zip(ones[near].tolist(), others[near].tolist(), likeness[near].tolist(), strict=True)
 
 
-def _incidence(sets: Sequence[Iterable[str]], column: dict[str, int]) -> Any:
+def _incidence(sets: Sequence[Collection[str]], column: Mapping[str, int]) -> Any:
     """Which set holds which word: int32 (sets, words), sparse by rows."""
     from scipy.sparse import csr_array  # type: ignore[import-untyped]  # scipy ships no types
 
-    columns = [[column[word] for word in words] for words in sets]
-    ends = np.cumsum([0, *map(len, columns)])
-    flat = np.array([place for some in columns for place in some], np.int64)
+    ends = np.cumsum([0, *map(len, sets)])
+    flat = np.fromiter(map(column.__getitem__, chain.from_iterable(sets)), np.int64, int(ends[-1]))
     return csr_array((np.ones(len(flat), np.int32), flat, ends), shape=(len(sets), len(column)))
 
 

@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 from zlib import crc32
 
@@ -29,6 +30,7 @@ _SEED = 20_261_129
 _REMEMBERED = 500_000  # words; some 60 MB
 _BITS = 12  # of a number of texts whose words are in memory at once
 _AT_ONCE = 1 << _BITS
+_IN_CACHE = 1024  # sets whose hashes are multiplied at once: a hundred hashes each are 0.8 MB
 
 Hashes = npt.NDArray[np.uint64]
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -116,7 +118,7 @@ def _shingles(texts: Sequence[str]) -> Iterator[Hashes]:
         if some:
             some += [""] * (SHINGLE - len(some))
     counts = np.array([len(some) for some in words])
-    hashed = np.fromiter((_HASHES[word] for some in words for word in some), np.uint64, counts.sum())
+    hashed = np.fromiter(map(_HASHES.__getitem__, chain.from_iterable(words)), np.uint64, counts.sum())
     rolled = np.zeros(max(0, len(hashed) - SHINGLE + 1), np.uint64)
     for shift in range(SHINGLE):
         rolled = (rolled ^ hashed[shift : shift + len(rolled)]) * _ODD  # wraps around, as hashes do
@@ -166,13 +168,15 @@ def _bands(sets: Sequence[Hashes]) -> Iterator[Hashes]:
     Hashes are mixed already, so that a random odd factor is a random order of them (multiply-shift hashing).
     """
     factors = np.random.default_rng(_SEED).integers(0, 2**63, (BANDS, ROWS), dtype=np.uint64) * 2 + 1
-    everything = np.concatenate(sets)
-    begins = np.cumsum([0, *(len(one) for one in sets[:-1])])
-    for band in factors:
-        joined = np.zeros(len(sets), np.uint64)
-        for factor in band:
-            joined = _mixed(joined * _ODD ^ np.minimum.reduceat(everything * factor, begins))
-        yield joined
+    bands = np.zeros((BANDS, len(sets)), np.uint64)
+    for start in range(0, len(sets), _IN_CACHE):  # products of all sets would go through memory 64 times
+        some = sets[start : start + _IN_CACHE]
+        everything = np.concatenate(some)
+        begins = np.cumsum([0, *(len(one) for one in some[:-1])])
+        for band, joined in zip(factors, bands[:, start : start + len(some)], strict=True):
+            for factor in band:
+                joined[:] = _mixed(joined * _ODD ^ np.minimum.reduceat(everything * factor, begins))
+    return iter(bands)
 
 
 def _buckets(numbers: Hashes) -> Iterator[list[int]]:

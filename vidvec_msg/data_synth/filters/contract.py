@@ -32,7 +32,8 @@ class Draft:
     """A pair while filters look at it; words and stems are found once.
 
     Words have no case and no punctuation; ``content`` are the distinct stems of those that carry meaning, in
-    order. ``persona`` is empty where the provenance names none.
+    order. ``words`` are those of message and storyline, and their parts around apostrophes. ``persona`` is
+    empty where the provenance names none.
 
     Args:
         pair: anchor (storyline), positive (message), and the persona in its provenance.
@@ -40,7 +41,7 @@ class Draft:
 
     __slots__ = (
         "message", "message_content", "message_stems", "message_words", "pair", "persona", "persona_content",
-        "storyline", "storyline_stem_set", "storyline_stems", "storyline_words",
+        "storyline", "storyline_stem_set", "storyline_stems", "storyline_words", "words",
     )  # fmt: skip
 
     def __init__(self, pair: Pair) -> None:
@@ -49,6 +50,10 @@ class Draft:
         persona = pair.provenance.get("persona")
         self.persona = persona if isinstance(persona, str) else ""
         self.message_words, self.storyline_words = words_of(self.message), words_of(self.storyline)
+        self.words = {*self.message_words, *self.storyline_words}
+        for text, words in ((self.message, self.message_words), (self.storyline, self.storyline_words)):
+            if "'" in text or "’" in text:
+                self.words.update(*[word.split("'") for word in words if "'" in word])
         self.message_stems, self.storyline_stems = (
             stems_of(self.message_words),
             stems_of(self.storyline_words),

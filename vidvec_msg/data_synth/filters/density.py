@@ -13,25 +13,21 @@ _SHOWS = (
     r"(?:shows? (?:us )?(?:that|how|why)|teaches|reminds|symboli[sz]es|represents|suggests|conveys|"
     r"illustrates|highlights|underscores|speaks|is about)"
 )
+_MEANT = ("message", "moral", "lesson", "meaning", "point", "takeaway")
+_SHOWN = ("clip", "video", "scene", "image", "moment", "story", "gesture", "film")
 EXPLAINS: Mapping[str, str] = {
-    **{
-        rf"\bthe {what} (?:is|here|of)\b": f"the {what} "
-        for what in ("message", "moral", "lesson", "meaning", "point", "takeaway")
-    },
-    **{
-        rf"\b(?:this|the|that) {what} (?:\w+ )?{_SHOWS}": f" {what}"
-        for what in ("clip", "video", "scene", "image", "moment", "story", "gesture", "film")
-    },
-    r"\bsymboli[sz](?:es|ing)\b": "symboli",
-    r"\b(?:serves|stands) as a (?:reminder|metaphor|symbol|testament)": "s as a ",
-    r"\ba metaphor (?:for|of)\b": "a metaphor",
-    r"\ba symbol (?:for|of)\b": "a symbol",
+    rf"\bthe (?:{'|'.join(_MEANT)}) (?:is|here|of)\b": " ".join(_MEANT),
+    rf"\b(?:this|the|that) (?:{'|'.join(_SHOWN)}) (?:\w+ )?{_SHOWS}": " ".join(_SHOWN),
+    r"\bsymboli[sz](?:es|ing)\b": "symbolises symbolizes symbolising symbolizing",
+    r"\b(?:serves|stands) as a (?:reminder|metaphor|symbol|testament)": "serves stands",
+    r"\ba metaphor (?:for|of)\b": "metaphor",
+    r"\ba symbol (?:for|of)\b": "symbol",
     r"\breminding (?:us|viewers|the viewer|everyone)\b": "reminding",
     r"\bconveying (?:the|a|that)\b": "conveying",
     r"\bimplying (?:the|a|that)\b": "implying",
-    r"\bas if to say\b": "as if to say",
-    r"\bviewers? (?:realis|realiz|understand|learn|see that|come to)": "viewer",
-    r"\bwe (?:realis|realiz|understand|learn|are reminded|are left|come to)": "we ",
+    r"\bas if to say\b": "say",
+    r"\bviewers? (?:realis|realiz|understand|learn|see that|come to)": "viewer viewers",
+    r"\bwe (?:realis|realiz|understand|learn|are reminded|are left|come to)": "we",
 }
 _EXPLAINS = Watched(EXPLAINS)
 _MORAL = re.compile(
@@ -64,7 +60,7 @@ class Density:
 
     def reason(self, draft: Draft) -> Reason | None:
         """Why the pair is rejected."""
-        if found := _EXPLAINS.first(draft.storyline):
+        if found := _EXPLAINS.first(draft.storyline, draft.words):
             return Reason("storyline explains", repr(found))
         stems = draft.storyline_stems
         if not stems:

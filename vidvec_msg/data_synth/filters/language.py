@@ -15,7 +15,6 @@ _SCRIPTS = {
     "HANGUL": "ko", "CYRILLIC": "ru", "THAI": "th", "CJK": "zh",
 }  # fmt: skip
 LANGUAGES = ("en", *OTHER_LANGUAGES, *sorted(set(_SCRIPTS.values())))
-_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _LATIN_END = "\u0250"  # first letter beyond Latin with its accents
 _LEAST = 6  # words from which function words say anything
 _PLENTY = 0.15  # share of function words that every text of a language has
@@ -75,7 +74,7 @@ def language_of(text: str, words: Sequence[str] | None = None, *, expected: str 
 
 def _script_of(text: str) -> str | None:
     """The word latin, the language of another script that most letters have, or None without letters."""
-    if not _NOT_ASCII.search(text):
+    if text.isascii():
         return "latin"
     letters = [char for char in text if char.isalpha()]
     if not letters:

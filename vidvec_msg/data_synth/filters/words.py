@@ -87,7 +87,7 @@ def stem(word: str) -> str:
 
 def stems_of(words: Sequence[str]) -> list[str]:
     """One stem a word."""
-    return [_STEMS[word] for word in words]
+    return list(map(_STEMS.__getitem__, words))
 
 
 def content_stems(words: Iterable[str], *, shortest: int = 3) -> list[str]:
