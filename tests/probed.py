@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 WORDS = ("apple", "bridge", "candle", "dog", "engine", "forest", "guitar", "harbour", "island", "jacket")
+
+HALVING: dict[str, Any] = {
+    "test": "test",
+    "validation": None,
+    "share": 0.5,
+    "keep_together": None,
+    "pool": "corpus",
+    "seed": 0,
+    "what": "the layer",
+}
+"""Arguments of ``read_halves`` beside the collection: half of the test split's queries choose."""
 
 
 def write_texts(root: Path, *, queries: int = 10, each: int = 3, splits: bool = False) -> Path:

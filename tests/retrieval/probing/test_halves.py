@@ -9,17 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probed import write_texts
+from probed import HALVING, write_texts
 
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.collections import Collection
 from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.probing.halves import halved, read_halves
-
-OPTIONS: dict[str, Any] = {
-    "test": "test", "validation": None, "share": 0.5, "keep_together": None, "pool": "corpus", "seed": 0,
-    "what": "the layer",
-}  # fmt: skip
 
 
 @settings(max_examples=60, deadline=None)
@@ -75,20 +70,20 @@ def test_overlapping_segments_and_mirrored_texts_stay_together(tmp_path: Path) -
 
 
 def test_a_split_alone_is_halved_and_says_so(tmp_path: Path) -> None:
-    halves = read_halves(write_texts(tmp_path / "C"), **OPTIONS)
+    halves = read_halves(write_texts(tmp_path / "C"), **HALVING)
     assert halves.how == "split test halved by queries (seed 0, 50% choose)"
     assert (len(halves.validation.queries), len(halves.test.queries)) == (5, 5)
     assert len(halves.validation.corpus) == len(halves.test.corpus) == len(halves.corpus) == 30
     assert len(halves.queries) == 10
-    other = read_halves(tmp_path / "C", **{**OPTIONS, "seed": 1})
+    other = read_halves(tmp_path / "C", **{**HALVING, "seed": 1})
     assert other.validation.qrels.keys() != halves.validation.qrels.keys()
-    few = read_halves(tmp_path / "C", **{**OPTIONS, "share": 0.2, "pool": "split"})
+    few = read_halves(tmp_path / "C", **{**HALVING, "share": 0.2, "pool": "split"})
     assert (len(few.validation.queries), len(few.validation.corpus)) == (2, 6)
 
 
 def test_named_splits_are_taken_as_they_are(tmp_path: Path) -> None:
     write_texts(tmp_path / "C", splits=True)
-    halves = read_halves(tmp_path / "C", **{**OPTIONS, "validation": "validation"})
+    halves = read_halves(tmp_path / "C", **{**HALVING, "validation": "validation"})
     assert set(halves.validation.qrels) == {"q1", "q3", "q5", "q7", "q9"}
     assert set(halves.test.qrels) == {"q0", "q2", "q4", "q6", "q8"}
 
@@ -100,9 +95,9 @@ def test_an_overlap_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         RefusedRequest, match=r"the layer must be chosen on queries that the test does not have"
     ):
-        read_halves(root, **{**OPTIONS, "validation": "validation"})
+        read_halves(root, **{**HALVING, "validation": "validation"})
     with pytest.raises(RefusedRequest, match=r"validation and test are both 'test'"):
-        read_halves(root, **{**OPTIONS, "validation": "test"})
+        read_halves(root, **{**HALVING, "validation": "test"})
 
 
 @pytest.mark.parametrize(
@@ -115,17 +110,17 @@ def test_an_overlap_is_refused(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_halved(tmp_path: Path, options: dict[str, Any], reason: str) -> None:
     with pytest.raises(RefusedRequest, match=reason):
-        read_halves(write_texts(tmp_path / "C"), **{**OPTIONS, **options})
+        read_halves(write_texts(tmp_path / "C"), **{**HALVING, **options})
 
 
 def test_without_relevance(tmp_path: Path) -> None:
     root = write_texts(tmp_path / "C")
     (root / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq0\td0-0\t0\n")
     with pytest.raises(RefusedRequest, match="no query has a positive"):
-        read_halves(root, **OPTIONS)
+        read_halves(root, **HALVING)
     (root / "qrels" / "test.tsv").unlink()
     with pytest.raises(RefusedRequest, match=r"qrels/\*\.tsv is missing"):
-        read_halves(root, **OPTIONS)
+        read_halves(root, **HALVING)
 
 
 def test_queries_that_all_share_an_item_cannot_be_halved(tmp_path: Path) -> None:
@@ -133,5 +128,5 @@ def test_queries_that_all_share_an_item_cannot_be_halved(tmp_path: Path) -> None
     with (root / "qrels" / "test.tsv").open("a") as stream:
         stream.writelines(f"q{n}\td0-0\t1\n" for n in range(1, 10))
     with pytest.raises(RefusedRequest, match="its 10 queries hang together"):
-        read_halves(root, **OPTIONS)
+        read_halves(root, **HALVING)
     assert json.loads((root / "queries.jsonl").read_text().splitlines()[0])["_id"] == "q0"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from probed import write_texts
+from probed import HALVING, write_texts
 from safetensors.torch import load_file, save_file
 from tiny_models import build_tiny_mllm
 from transformers import AutoModel
@@ -147,16 +147,7 @@ def test_states_beyond_float16_are_kept_since_they_are_unit_vectors(collection: 
 
     loaded = load_embedder(f"mllm:{folder}?dtype=float32")
     read_outs = [ReadOut(layer, "mean") for layer in (1, 2, 3)]
-    halves = read_halves(
-        collection,
-        test="test",
-        validation=None,
-        share=0.5,
-        keep_together=None,
-        pool="corpus",
-        seed=0,
-        what="it",
-    )
+    halves = read_halves(collection, **HALVING)
     many = LayerVectors(
         loaded.variant(read_outs=read_outs), halves, tmp_path / "V", dtype="float16", batch_size=0, spec="it"
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from media.clips import grey_frames, write_clip
-from probed import write_texts
+from probed import HALVING, write_texts
 from tiny_models import build_tiny_mllm
 
 from vidvec_msg.cli import main
@@ -124,9 +124,7 @@ def test_a_faulty_grid_is_refused_with_every_problem(tmp_path: Path) -> None:
 def test_each_side_is_embedded_once_for_what_changes_it(
     model: str, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    halves = read_halves(
-        clips, test="test", validation=None, share=0.5, keep_together=None, pool="corpus", seed=0, what="it"
-    )
+    halves = read_halves(clips, **HALVING)
     axes = {"prompts": ["vidvec", "plain"], "transcripts": ["none", "before"], "max_frames": [2, 4]}
     grid = read_grid(axes, max_cells=64)
     many = CellVectors(load_embedder(model), grid.cells, halves, tmp_path / "V", batch_size=0, spec=model)
@@ -153,9 +151,7 @@ def test_each_side_is_embedded_once_for_what_changes_it(
 def test_plain_embedders_give_the_vectors_of_their_variant_in_each_role(model: str, clips: Path) -> None:
     given = load_embedder(model)
     variant = given.variant(role_prompts={"query": "Find it."}, transcript="after")
-    halves = read_halves(
-        clips, test="test", validation=None, share=0.5, keep_together=None, pool="corpus", seed=0, what="it"
-    )
+    halves = read_halves(clips, **HALVING)
     for items in (halves.corpus, halves.queries):
         for role in ("query", "document"):
             plain = plain_for(variant, given, items, role)
@@ -179,16 +175,7 @@ def test_the_winner_is_an_embedder_that_evaluate_scores_alike(
     assert opened.card.fingerprint == told["chosen"]["fingerprint"]
     values = [cell["forward"]["metrics"]["map"] for cell in told["cells"]]
     assert told["validation"]["value"] == pytest.approx(max(values))
-    halves = read_halves(
-        collection,
-        test="test",
-        validation=None,
-        share=0.5,
-        keep_together=None,
-        pool="corpus",
-        seed=0,
-        what="it",
-    )
+    halves = read_halves(collection, **HALVING)
     root = tmp_path / "T"
     root.mkdir()
     for name in ("corpus.jsonl", "queries.jsonl"):
