@@ -64,6 +64,10 @@ class Earlier:
         lines = []
         if self.files.kept:
             lines.append(f"kept {self.files.kept:,} queries and judgements that were added by hand")
+        if waiting := len(self.files.waiting):
+            lines.append(
+                f"{waiting:,} judgements added by hand wait for queries that the sources do not have now"
+            )
         if self.kept:
             lines.append(f"kept what annotate recognised for {self.kept:,} rows")
         if self.dropped:

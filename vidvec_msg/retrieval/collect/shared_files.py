@@ -1,4 +1,8 @@
-"""Queries and judgements: collect writes them, people add to them. A line that it did not write is theirs."""
+"""Queries and judgements: collect writes them, people add to them. A line that it did not write is theirs.
+
+Sources may lose their queries for a run and have them again later. What people added stays all the while, and
+judgements of queries that are gone wait (``waiting.py``).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from vidvec_msg.retrieval.collect.waiting import Waiting
 from vidvec_msg.runs import digest_of, replacing, set_aside, write_json
 
 log = logging.getLogger(__name__)
@@ -23,16 +28,18 @@ class SharedFiles:
 
     Args:
         out: the collection.
-        ours: names of the files that an earlier run wrote. Of one whose lines were not noted, all are taken
-            for its own.
+        ours: names of the files that the last run wrote. Of one whose lines were not noted, all are taken for
+            its own. Files of runs before it are known by their notes.
     """
 
     def __init__(self, out: Path, ours: Collection[str]) -> None:
         self.out, self.kept = out, 0  # lines of people's that stayed
         noted = json.loads((out / LINES).read_text(encoding="utf-8")) if (out / LINES).is_file() else {}
         self._ours = {
-            name: set(noted[name]) if name in noted else _digests(_lines(out / name)) for name in ours
+            name: set(noted[name]) if name in noted else _digests(_lines(out / name))
+            for name in {*ours, *noted}
         }
+        self.waiting = Waiting(out)
         self._new: dict[str, list[str]] = {}
         self._asked: dict[str, str] = {}  # id → words of the queries, as judgements that were added mean them
 
@@ -44,66 +51,104 @@ class SharedFiles:
         Args:
             files: name → lines.
         """
-        self._asked = self._queries()
+        self._asked = {**self._queries(), **self.waiting.asked}
         self._new = {name: sorted(_digests(lines)) for name, lines in files.items()}
-        known = self._ours.keys() | self._new.keys()
+        known = self._ours.keys() | self._new.keys() | self.waiting.names
+        self._ours |= {name: set() for name in self.waiting.names if name not in self._ours}
         # a run that is killed on the way must not be taken for a person
         self._note({name: sorted(self._ours.get(name, set()) | {*self._new.get(name, ())}) for name in known})
+        self.waiting.begin(self._meant(files))
         for name in sorted(known, reverse=True):  # queries.jsonl before the judgements of what it holds
             self._write(name, files.get(name, [JUDGED] if name.endswith(".tsv") else []))
 
     def finish(self) -> None:
         """Says that all is written."""
-        self._note(self._new)
+        # what was ours once is shared from then on, also while it holds people's lines alone, or is gone
+        self._note({**{name: [] for name in self._ours}, **self._new})
+        self.waiting.finish()
 
     def _note(self, lines: Mapping[str, Sequence[str]]) -> None:
         if lines or (self.out / LINES).is_file():
             write_json(self.out / LINES, lines)
 
+    def _added(self, name: str, lines: Sequence[str]) -> list[str]:
+        """The lines of a file, as it is, that neither an earlier run wrote nor this one will."""
+        wanted, ours = {*lines}, self._ours.get(name, set())
+        return [
+            line
+            for line in _lines(self.out / name)
+            if line not in wanted and digest_of(line)[:16] not in ours
+        ]
+
+    def _meant(self, files: Mapping[str, Sequence[str]]) -> dict[str, str]:
+        """Id → words of the queries of judgements that people added."""
+        judged = {
+            line.partition("\t")[0]
+            for name in self._ours
+            if name != QUERIES
+            for line in self._added(name, files.get(name, []))
+        }
+        return {query: self._asked[query] for query in sorted(judged & self._asked.keys())}
+
     def _write(self, name: str, lines: Sequence[str]) -> None:
         path = self.out / name
         before = _lines(path)
         wanted, taken = {*lines}, {_subject(line) for line in lines}
-        ours = self._ours.get(name, set())
-        added = [line for line in before if line not in wanted and digest_of(line)[:16] not in ours]
-        # as it was written → as it has to be written now
-        theirs = dict(zip(added, added if name == QUERIES else self._of_now(added), strict=True))
-        theirs = {line: now for line, now in theirs.items() if now not in wanted}
-        lost = [line for line, now in theirs.items() if now is None or _subject(now) in taken]
+        theirs: dict[str, str | None] = {}  # as it was written → as it has to be written now
         if name not in self._ours and before and before != [*lines]:
             self._set_aside(path, "was not written by collect")
-            theirs = {}
-        elif lost:
+        else:
+            added = self._added(name, lines)
+            theirs = {line: line for line in added} if name == QUERIES else self._of_now(name, added)
+            theirs = {line: now for line, now in theirs.items() if now not in wanted}
+        lost = [line for line, now in theirs.items() if now is None or _subject(now) in taken]
+        if lost:
             self._set_aside(
                 path,
-                "has lines that contradict the sources, or judge a query that is gone or another one "
-                f"by now ({lost[0]!r})",
+                f"has lines that contradict the sources, or judge a query that is not known ({lost[0]!r})",
             )
         kept = [now for line, now in theirs.items() if now is not None and line not in lost]
+        back = {} if name == QUERIES else self._back(name, wanted, taken | {_subject(line) for line in kept})
+        kept += [now for now in back.values() if now not in wanted]
         if {*lines, *kept} <= {JUDGED}:
             path.unlink(missing_ok=True)
-            return
-        self.kept += len(kept)
-        write_lines(path, (*lines, *kept))
+        else:
+            self.kept += len(kept)
+            write_lines(path, (*lines, *kept))
+        self.waiting.end(name, back.keys())
 
-    def _of_now(self, judgements: Sequence[str]) -> list[str | None]:
-        """Judgements with the id that their query has now; None for one whose query is gone or not known.
+    def _of_now(self, name: str, judgements: Sequence[str]) -> dict[str, str | None]:
+        """Judgements → with the id that their query has now; None for one whose query is not known.
 
         A query is known by its words: a person may have reworded one, and earlier versions gave ids by place.
+        The judgements of one that is gone wait, and are left out.
         """
-        now = self._queries()
-        named: dict[str, list[str]] = {}
-        for query, words in now.items():
-            named.setdefault(words, []).append(query)
-        found: list[str | None] = []
+        named = self._named()
+        found: dict[str, str | None] = {}
         for line in judgements:
-            query, _, rest = line.partition("\t")
-            same = named.get(self._asked[query], []) if query in self._asked else []
-            if query in same:
-                found.append(line)
+            query = line.partition("\t")[0]
+            words = self._asked.get(query)
+            if words is not None and words not in named:
+                self.waiting.add(name, words, line)
             else:
-                found.append(f"{same[0]}\t{rest}" if len(same) == 1 else None)
+                found[line] = None if words is None else _for_query(line, named[words])
         return found
+
+    def _back(self, name: str, wanted: Collection[str], taken: Collection[str]) -> dict[tuple[str, str], str]:
+        """What waits for a file and may stand in it now: words of the query, line → the line as of now."""
+        named, back = self._named(), dict[tuple[str, str], str]()
+        for words, line in self.waiting.of(name):
+            now = _for_query(line, named.get(words, []))
+            if now is not None and (now in wanted or _subject(now) not in taken):
+                back[words, line] = now
+        return back
+
+    def _named(self) -> dict[str, list[str]]:
+        """Words → ids of the queries that there are now."""
+        named: dict[str, list[str]] = {}
+        for query, words in self._queries().items():
+            named.setdefault(words, []).append(query)
+        return named
 
     def _queries(self) -> dict[str, str]:
         return {_subject(line): _words(line) for line in _lines(self.out / QUERIES)}
@@ -138,6 +183,14 @@ def _subject(line: str) -> str:
         return str(json.loads(line).get("_id"))
     except ValueError:
         return line
+
+
+def _for_query(judgement: str, ids: Sequence[str]) -> str | None:
+    """A judgement under one of the ids that its query has: its own, or the only one; None if neither is."""
+    query, _, rest = judgement.partition("\t")
+    if query in ids:
+        return judgement
+    return f"{ids[0]}\t{rest}" if len(ids) == 1 else None
 
 
 def _words(line: str) -> str:
