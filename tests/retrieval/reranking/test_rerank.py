@@ -13,6 +13,7 @@ import pytest
 from retrieval.reranking.judges import Judge, marked
 
 from vidvec_msg.errors import RefusedRequest, TooManyFailures
+from vidvec_msg.formats import items as items_module
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.trec import read_run
 from vidvec_msg.retrieval import rerank as module
@@ -194,7 +195,7 @@ def test_clips_that_were_replaced_since_the_evaluation_are_refused(folders, judg
     assert used.asked
 
 
-def test_a_judgement_is_of_the_clip_as_it_was(tmp_path):
+def test_a_judgement_is_of_the_clip_as_it_was(tmp_path, monkeypatch):
     clip = tmp_path / "clip.mp4"
     clip.write_bytes(b"pixel" * 100_000)
     group = Group(Item("a", video=clip), (Item("t", text="the message"),))
@@ -206,6 +207,9 @@ def test_a_judgement_is_of_the_clip_as_it_was(tmp_path):
     assert (asked(), asked()) == (1, 0)
     os.utime(clip, (1, 1))  # a copy of the collection: what was paid for counts there too
     assert asked() == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(items_module, "_hash_file_ends", None)  # a clip that has not changed is not read
+        assert asked() == 0
     clip.write_bytes(b"other" + clip.read_bytes()[5:])
     assert asked() == 1
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from vidvec_msg.errors import JobFailed
-from vidvec_msg.formats.kept_digests import DIGESTS, digests_kept_in
 from vidvec_msg.formats.trec import run_writer
 from vidvec_msg.retrieval.comparison.evaluated_runs import Way
 from vidvec_msg.retrieval.evaluation.directions import Direction, score_ranked
@@ -108,7 +107,7 @@ def rerank_stage(
     blank = blank_clip(test.clips) if settings.prior in ("query", "both") else None
     stages = [test] if validation is None else [test, validation]
     groups = [groups_of(stage, settings.depth, settings.prior, blank) for stage in stages]
-    with Judgements(path) as kept, digests_kept_in(path.parent / DIGESTS):
+    with Judgements(path) as kept:
         outcomes = [judge_all(reranker, mine, kept) for mine in groups]
     failures = [one for outcome in outcomes for one in outcome.failures]
     _write_failures(out / FAILURES, failures)

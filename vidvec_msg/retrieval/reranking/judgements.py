@@ -13,6 +13,7 @@ from types import TracebackType
 
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item, item_digest
+from vidvec_msg.formats.kept_digests import DIGESTS, digests_kept_in
 from vidvec_msg.retrieval.progress import progress
 from vidvec_msg.retrieval.reranking.contract import Group, Judgement, Reranker, Unjudged
 from vidvec_msg.runs import digest_of, only_writer
@@ -130,9 +131,12 @@ def judge_all(reranker: Reranker, groups: Sequence[Group], kept: Judgements) -> 
     Raises:
         RefusedRequest: pairs have no judgement, and their file cannot be written; nobody was asked.
     """
-    keys = {
-        (group.clip.id, text.id): key for group in groups for text, key in _keys(reranker.fingerprint, group)
-    }
+    with digests_kept_in(kept.path.parent / DIGESTS):
+        keys = {
+            (group.clip.id, text.id): key
+            for group in groups
+            for text, key in _keys(reranker.fingerprint, group)
+        }
     open_ = _missing(groups, keys, kept)
     if open_:
         try:
