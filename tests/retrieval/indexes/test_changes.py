@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from index_histories import (
 from vidvec_msg.cli import main
 from vidvec_msg.embedders.contract import EmbedderCard, Vectors
 from vidvec_msg.errors import JobFailed, RefusedRequest, TooManyFailures
+from vidvec_msg.formats import items as items_module
 from vidvec_msg.retrieval import disk_space
 from vidvec_msg.retrieval.indexes import add as adding
 from vidvec_msg.retrieval.indexes import changes
@@ -604,6 +606,15 @@ def test_a_collection_is_embedded_and_added(tmp_path: Path, monkeypatch: pytest.
     assert VectorIndex.open(index).metadata("k0")["text"] == KEYWORDS[1]
     index_compact(index)
     assert (index / "vectors").is_dir()  # folders of vectors are the user's
+    clip = tmp_path / "clip.mp4"
+    clip.write_bytes(b"frames")
+    os.utime(clip, (1, 1))
+    corpus.write_text(json.dumps({"_id": "k0", "text": KEYWORDS[1], "video": str(clip)}) + "\n")
+    index_add(index, collection=corpus.parent, existing="replace")
+    monkeypatch.setattr(
+        items_module, "_hash_file_ends", None
+    )  # a clip that has not changed is not read again
+    index_add(index, collection=corpus.parent, existing="replace")
 
 
 def test_the_verbs_from_the_shell(made: tuple[Path, State], capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from retrieval.mcq.exams import messages
 from vidvec_msg.cli import main
 from vidvec_msg.embedders.contract import EmbedderCard
 from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.formats import items as items_module
 from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.mcq.verb import mcq
 
@@ -198,6 +200,20 @@ def test_a_clip_that_changed_is_asked_again(collection, tmp_path):
         (collection / "corpus.jsonl").write_text(text.replace("a apple story", "an apple story, longer", 1))
         mcq(collection, tmp_path / "M", answerer=[spec], control=False, rotations=0)
         assert len(server.requests) == 1
+
+
+def test_clips_that_have_not_changed_are_not_read_again(collection, tmp_path, monkeypatch):
+    clip = tmp_path / "clip.mp4"
+    clip.write_bytes(b"frames")
+    os.utime(clip, (1, 1))
+    path = collection / "corpus.jsonl"
+    rows = [json.loads(line) | {"video": str(clip)} for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    mcq(collection, tmp_path / "M", embedder=[f"{WORDS}:Keywords"], control=False)
+    (tmp_path / "M" / "answers.jsonl").unlink()
+    monkeypatch.setattr(items_module, "_hash_file_ends", None)  # whoever reads fails
+    mcq(collection, tmp_path / "M", embedder=[f"{WORDS}:Keywords"], control=False)
+    assert report(tmp_path / "M")["models"][0]["accuracy"]["value"] == 1.0
 
 
 def test_clips_that_all_changed_are_embedded_anew(collection, tmp_path):
