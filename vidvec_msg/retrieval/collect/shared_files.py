@@ -123,15 +123,15 @@ class SharedFiles:
         A query is known by its words: a person may have reworded one, and earlier versions gave ids by place.
         The judgements of one that is gone wait, and are left out.
         """
-        named = self._named()
+        named, gone = self._named(), []
         found: dict[str, str | None] = {}
         for line in judgements:
-            query = line.partition("\t")[0]
-            words = self._asked.get(query)
+            words = self._asked.get(line.partition("\t")[0])
             if words is not None and words not in named:
-                self.waiting.add(name, words, line)
+                gone.append((words, line))
             else:
                 found[line] = None if words is None else _for_query(line, named[words])
+        self.waiting.add(name, gone)
         return found
 
     def _back(self, name: str, wanted: Collection[str], taken: Collection[str]) -> dict[tuple[str, str], str]:

@@ -43,10 +43,11 @@ class Waiting:
         self.asked = dict(asked)
         self._save()
 
-    def add(self, name: str, words: str, line: str) -> None:
-        """Has a judgement wait for the query of these words; it is on disk when this returns."""
-        if (words, line) not in self._lines.setdefault(name, []):  # else a killed run had it wait already
-            self._lines[name].append((words, line))
+    def add(self, name: str, judgements: Iterable[tuple[str, str]]) -> None:
+        """Has judgements wait: words of the query, and the line. They are on disk when this returns."""
+        every = dict.fromkeys([*self.of(name), *judgements])  # a killed run may have had some wait already
+        if len(every) > len(self.of(name)):
+            self._lines = {**self._lines, name: [*every]}
             self._save()
 
     def of(self, name: str) -> list[tuple[str, str]]:
