@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from jsonargparse import Namespace
+from pytorch_lightning.callbacks import Checkpoint
 
 from vidvec_msg.errors import Problems
 from vidvec_msg.train.best import KeepBest, StopEarly, refuse_several_best, refuse_unknown
@@ -20,20 +21,33 @@ CALLBACKS = (RetrievalValidation, PairsValidation, KeepBest, KeepLast, StopEarly
 """Those of this package that a config names; imported here, they need no module before their name there."""
 
 
-def check_callbacks(given: Any, *, validates: bool, problems: Problems) -> None:
-    """Notes collections that cannot be read, prefixes given twice, and metrics that nobody measures.
+def check_callbacks(given: Any, *, validates: bool, keeps: bool, problems: Problems) -> None:
+    """Notes wrong options, collections that cannot be read, prefixes given twice, and metrics that nobody
+    measures.
 
     Args:
         given: trainer.callbacks as parsed: a list, a single one, or None.
         validates: whether the run has validation pairs.
+        keeps: whether the trainer lets callbacks keep checkpoints (trainer.enable_checkpointing).
         problems: takes what is wrong.
     """
     entries = given if isinstance(given, list) else [] if given is None else [given]
     callbacks: list[object] = []
     before = len(problems.found)
     for entry in entries:
-        if isinstance(entry, Namespace) and issubclass(_kind(entry), (*CALLBACKS, Measurement)):
-            with collecting(problems):
+        if not isinstance(entry, Namespace):
+            continue
+        kind = _kind(entry)
+        if not keeps and issubclass(kind, Checkpoint):
+            problems.add(
+                f"trainer.callbacks: {kind.__name__} keeps checkpoints, and trainer.enable_checkpointing is "
+                "false: leave one of the two out"
+            )
+        lightnings = kind.__module__.startswith(
+            "pytorch_lightning."
+        )  # making one of its own does nothing yet
+        if lightnings or issubclass(kind, (*CALLBACKS, Measurement)):
+            with collecting(problems, about=f"trainer.callbacks, {kind.__name__}: " if lightnings else ""):
                 callbacks.append(made(entry))
     if len(problems.found) > before:
         return  # a metric would seem unknown because its measurement could not be made

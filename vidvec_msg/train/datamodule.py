@@ -187,6 +187,17 @@ class PairsData(LightningDataModule):
             drop_last=self.drop_last,
         )
 
+    def check_validation(self, ranks: int) -> None:
+        """Refuses fewer validation pairs than ranks.
+
+        Raises:
+            RefusedRequest: some would have none.
+        """
+        if 0 < len(self.validation) < ranks:
+            raise RefusedRequest(
+                f"data: {len(self.validation)} pairs validate on {ranks} ranks; each needs one"
+            )
+
     def train_dataloader(self) -> PairLoader:
         """This rank's share of every batch."""
         return self._own_loader(self.plan(self._ranks), validating=False)
@@ -197,10 +208,7 @@ class PairsData(LightningDataModule):
             # `validate` without validation pairs still has retrieval to measure: one empty step lets the
             # callbacks of validation run
             return NoPairs() if self.trainer and self.trainer.state.fn == "validate" else []
-        if len(self.validation) < self._ranks:
-            raise RefusedRequest(
-                f"data: {len(self.validation)} pairs validate on {self._ranks} ranks; each needs one"
-            )
+        self.check_validation(self._ranks)
         size = min(self.batch_size * self._ranks, len(self.validation))
         plan = BatchPlan(
             [None] * len(self.validation), size, ranks=self._ranks, seed=self.seed, drop_last=False

@@ -105,6 +105,13 @@ class FitCLI(LightningCLI):
     def _parse_ckpt_path(self) -> None:
         """Lightning reads hyper-parameters out of checkpoints here; ours hold none, the config decides."""
 
+    def _set_seed(self) -> None:
+        """Lightning's, which lets numpy complain of a seed."""
+        try:
+            super()._set_seed()
+        except ValueError as error:
+            raise RefusedRequest(f"{self.subcommand} refused: seed_everything: {error}") from error
+
     def before_instantiate_classes(self) -> None:
         """All refusals that need no model: folder, checkpoint, options; in one message."""
         verb = str(self.subcommand)
@@ -114,6 +121,7 @@ class FitCLI(LightningCLI):
         put_ours_in_place(options.trainer)
         with collecting(problems):
             options.ckpt_path = run_folder.resolve_checkpoint(options.ckpt_path, run)
+            run_folder.refuse_damaged(options.ckpt_path)
         # other ranks start when rank 0 has begun to write
         if verb == "fit" and getattr(rank_zero_only, "rank", 0) == 0:
             with collecting(problems):
@@ -122,7 +130,10 @@ class FitCLI(LightningCLI):
         with collecting(problems):
             check_loggers(options.trainer.logger)
         check_callbacks(
-            options.trainer.callbacks, validates=bool(checked and checked.validation), problems=problems
+            options.trainer.callbacks,
+            validates=bool(checked and checked.validation),
+            keeps=options.trainer.enable_checkpointing is not False,
+            problems=problems,
         )
         if verb == "validate" and checked and not (checked.validation or options.trainer.callbacks):
             problems.add(

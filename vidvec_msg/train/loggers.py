@@ -15,6 +15,14 @@ from vidvec_msg.extras import require
 from vidvec_msg.train import run_folder
 from vidvec_msg.train.metrics_file import MetricsFile
 
+PACKAGES = {
+    "WandbLogger": ("wandb", "Weights & Biases"),
+    "MLFlowLogger": ("mlflow", "MLflow"),
+    "CometLogger": ("comet_ml", "Comet"),
+    "LitLogger": ("litlogger", "Lightning AI"),
+}
+"""Import name of what Lightning's loggers need beside Lightning, and where they log to."""
+
 LEFT_OUT = "(left out: looks like a secret)"
 
 _HERE = "."  # what Lightning's loggers take for save_dir unless told otherwise
@@ -48,7 +56,7 @@ def loggers_of(given: Any, run: Path) -> list[Logger]:
 
 
 def check_loggers(given: Any) -> None:
-    """Refuses Weights & Biases where it is not installed.
+    """Refuses a logger whose package is not installed.
 
     Args:
         given: trainer.logger as parsed.
@@ -56,8 +64,11 @@ def check_loggers(given: Any) -> None:
     Raises:
         RefusedRequest: the message holds the pip line.
     """
-    if any(entry.class_path.endswith("WandbLogger") for entry in _entries(given)):
-        require("wandb", purpose="log to Weights & Biases")
+    for entry in _entries(given):
+        name = entry.class_path.rpartition(".")[2]
+        if name in PACKAGES:
+            module, place = PACKAGES[name]
+            require(module, purpose=f"log to {place}")
 
 
 def place_loggers(given: Any, run: str) -> None:

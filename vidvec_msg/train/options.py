@@ -24,7 +24,7 @@ from vidvec_msg.embedders.language_model import keep_blocks, language_model_outl
 from vidvec_msg.embedders.load import check_spec
 from vidvec_msg.embedders.models import resolve_model
 from vidvec_msg.embedders.prompts import resolve_prompt
-from vidvec_msg.errors import Problems, explain_unknown
+from vidvec_msg.errors import Problems, RefusedRequest, explain_unknown
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.train.datamodule import PairsData, read_sources
 from vidvec_msg.train.lora import LoraOptions, targets_of
@@ -38,6 +38,9 @@ from vidvec_msg.train.value_refusals import explain_value, shipped_losses
 
 DEFAULTS = {"model.loss": {"class_path": "vidvec_msg.train.losses.InfoNCE"}}
 """InfoNCE unless said otherwise, so that its options need no class to be named."""
+
+LEAST = {"accumulate_grad_batches": 1, "check_val_every_n_epoch": 1, "log_every_n_steps": 0}
+"""Numbers that the trainer takes unseen, to divide by them later; the least of each."""
 
 
 def options_parser() -> LightningArgumentParser:
@@ -118,9 +121,11 @@ def check_options(options: Namespace, problems: Problems, *, trains: bool = True
     for data in asked:
         with collecting(problems):
             data.read()
-            if trains:
-                data.checked_plan(ranks)
             found.append(data)
+            data.check_validation(ranks)
+            if trains:
+                plan, _ = data.checked_plan(ranks)
+                _refuse_rare_validation(options.trainer, batches=len(plan), validates=bool(data.validation))
     if not asked:  # whatever is wrong with its other options, its files are looked at
         with collecting(problems):
             read_sources((options.data.pairs, options.data.validation), options.data.columns)
@@ -174,6 +179,9 @@ def check_trainer(options: Namespace, problems: Problems, *, trains: bool) -> in
     told = strategy_problems(trainer, options.data, options.ckpt_path, ranks=ranks, trains=trains)
     for problem in told:
         problems.add(problem)
+    for name, least in LEAST.items():
+        if (value := trainer.get(name)) is not None and value < least:
+            problems.add(f"trainer.{name} is {value}; it must be at least {least}")
     given = {name: value for name, value in vars(trainer).items() if not _is_made(value)}
     found: dict[str, None] = {}
     if len(problems.found) == before and (refusal := _refusal(given, trainer.strategy)):
@@ -185,6 +193,17 @@ def check_trainer(options: Namespace, problems: Problems, *, trains: bool) -> in
     for refusal in found:
         problems.add(f"trainer: {refusal}{_on_a_cpu(refusal)}")
     return ranks
+
+
+def _refuse_rare_validation(trainer: Namespace, *, batches: int, validates: bool) -> None:
+    """Refuses an interval of validations that no epoch is long enough for."""
+    every = trainer.val_check_interval
+    counted = isinstance(every, int) and trainer.check_val_every_n_epoch is not None
+    if validates and counted and every > batches:
+        raise RefusedRequest(
+            f"trainer.val_check_interval is {every}, and an epoch has {batches} batches: give at most as "
+            "many, or count the batches of all epochs (trainer.check_val_every_n_epoch null)"
+        )
 
 
 def _refusal(trainer: dict[str, Any], strategy: Any) -> str:
@@ -232,9 +251,14 @@ def made(options: Any) -> Any:
 
 
 @contextmanager
-def collecting(problems: Problems) -> Iterator[None]:
-    """Turns a refusal into one of several problems."""
+def collecting(problems: Problems, *, about: str = "") -> Iterator[None]:
+    """Turns a refusal, ours or Lightning's, into one of several problems.
+
+    Args:
+        problems: where to note.
+        about: stands before what does not say itself what it is about.
+    """
     try:
         yield
-    except ValueError as error:  # RefusedRequest is one
-        problems.add(str(error).replace("\n", "\n  "))  # its own list, one level in
+    except (ValueError, MisconfigurationException) as error:  # RefusedRequest is one
+        problems.add(about + str(error).replace("\n", "\n  "))  # its own list, one level in

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import zipfile
 from pathlib import Path
 
 from vidvec_msg.errors import RefusedRequest
@@ -80,6 +81,22 @@ def resolve_checkpoint(checkpoint: str | None, run: str | None) -> str | None:
             f"--ckpt_path {checkpoint}: there is no {path}; give a checkpoint, or leave it out to start anew"
         )
     return str(path)
+
+
+def refuse_damaged(checkpoint: str | None) -> None:
+    """Refuses a checkpoint that is no whole file of torch's, before a model is loaded for it.
+
+    Args:
+        checkpoint: what :func:`resolve_checkpoint` gave; a folder is left to the strategy.
+
+    Raises:
+        RefusedRequest: it was cut off while it was copied, or is something else.
+    """
+    if checkpoint is not None and Path(checkpoint).is_file() and not zipfile.is_zipfile(checkpoint):
+        raise RefusedRequest(
+            f"--ckpt_path {checkpoint} is no checkpoint, or a part of one: give one that a fit wrote, or "
+            "copy it again"
+        )
 
 
 def start_again(run: Path) -> None:

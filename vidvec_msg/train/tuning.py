@@ -11,6 +11,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -123,7 +124,8 @@ def sharding_of(strategy: object) -> str:
     stage = arguments.get("stage", 3 if "stage_3" in low else 2)
     if (config := arguments.get("config")) is not None:  # DeepSpeed's own file goes before the other options
         if isinstance(config, str | Path) and Path(config).is_file():
-            config = json.loads(Path(config).read_text(encoding="utf-8"))
+            with suppress(json.JSONDecodeError):  # the strategy itself refuses such a file
+                config = json.loads(Path(config).read_text(encoding="utf-8"))
         if isinstance(config, dict):
             stage = config.get("zero_optimization", {}).get("stage", 0)
     return "ZeRO-3" if int(stage) == 3 else ""

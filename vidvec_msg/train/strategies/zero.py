@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from pytorch_lightning.strategies import DeepSpeedStrategy
 from torch import nn
 from torch.optim import Optimizer
 
+from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.extras import require
 from vidvec_msg.train import provenance
 
@@ -38,7 +40,8 @@ class DeepSpeed(DeepSpeedStrategy):
         kwargs: options of Lightning's DeepSpeedStrategy.
 
     Raises:
-        RefusedRequest: DeepSpeed is not installed.
+        RefusedRequest: DeepSpeed is not installed, there is no such stage, or ``config`` names a file that is
+            no JSON.
     """
 
     def __init__(
@@ -50,6 +53,8 @@ class DeepSpeed(DeepSpeedStrategy):
         exclude_frozen_parameters: bool = True,
         **kwargs: Any,
     ) -> None:
+        if not 0 <= stage <= 3:
+            raise RefusedRequest(f"stage is {stage}; accepted: 1 to 3 (0 cuts nothing)")
         require("deepspeed", purpose="train with ZeRO (trainer.strategy)")
         super().__init__(
             stage=stage,
@@ -63,6 +68,13 @@ class DeepSpeed(DeepSpeedStrategy):
         # DeepSpeed would insist on its own AdamW, which has to be compiled where it runs
         if self.config is not None:
             self.config.setdefault("zero_force_ds_cpu_optimizer", False)
+
+    def _load_config(self, config: Any) -> dict[str, Any] | None:
+        """Lightning's, with the name of a file that is no JSON."""
+        try:
+            return super()._load_config(config)
+        except json.JSONDecodeError as error:
+            raise RefusedRequest(f"DeepSpeed's config {config} is no JSON: {error}") from error
 
     # ---- CPUs, which Lightning refuses
 

@@ -1,9 +1,10 @@
-"""What the options ask of a model that it does not have is told from its configuration: here its weights file
-is damaged, and whoever opened it would complain of that."""
+"""What is told before the weights are read, above all what the options ask of a model that it does not have:
+here its weights file is damaged, and whoever opened it would complain of that."""
 
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,6 +71,72 @@ def test_before_the_weights_are_read(told: Told, words: list[str], problem: str)
     found = told(*words)
     assert "fit refused: 1 problem" in found
     assert problem in found
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (
+            ["--trainer.accumulate_grad_batches=0"],
+            "trainer.accumulate_grad_batches is 0; it must be at least 1",
+        ),
+        (
+            ["--trainer.check_val_every_n_epoch=0"],
+            "trainer.check_val_every_n_epoch is 0; it must be at least 1",
+        ),
+        (
+            [
+                "--trainer.callbacks+=EarlyStopping",
+                "--trainer.callbacks.monitor=x",
+                "--trainer.callbacks.mode=y",
+            ],
+            "trainer.callbacks, EarlyStopping: `mode` can be min, max, got y",
+        ),
+        (
+            ["--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.save_top_k=-7"],
+            "trainer.callbacks, ModelCheckpoint: Invalid value for save_top_k=-7",
+        ),
+        (
+            ["--trainer.callbacks+=KeepLast", "--trainer.enable_checkpointing=false"],
+            "KeepLast keeps checkpoints, and trainer.enable_checkpointing is false: leave one of the two out",
+        ),
+        (
+            ["--trainer.val_check_interval=4", "--data.validation_fraction=0.5"],  # of 12 pairs, 4 a batch
+            "trainer.val_check_interval is 4, and an epoch has 3 batches: give at most as many, or count the",
+        ),
+        (
+            ["--trainer.devices=3", "--data.validation_fraction=0.09", "--data.batch_size=2"],
+            "data: 2 pairs validate on 3 ranks; each needs one",
+        ),
+        (["--seed_everything=-3"], "fit refused: seed_everything: -3 is not in bounds"),
+    ],
+)
+def test_what_lightning_tells_late_or_with_a_traceback(told: Told, words: list[str], problem: str) -> None:
+    assert problem in told(*words)
+
+
+def test_a_logger_without_its_package(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", None)  # as if it were not installed
+    assert "mlflow is needed to log to MLflow and is not installed" in told("--trainer.logger=MLFlowLogger")
+
+
+def test_a_checkpoint_that_is_none(told: Told, tmp_path: Path) -> None:
+    (tmp_path / "half.ckpt").write_bytes(b"PK\x03\x04")
+    assert f"--ckpt_path {tmp_path / 'half.ckpt'} is no checkpoint, or a part of one" in told(
+        f"--ckpt_path={tmp_path / 'half.ckpt'}"
+    )
+
+
+def test_deepspeeds_options(told: Told, tmp_path: Path) -> None:
+    pytest.importorskip("deepspeed")
+    (tmp_path / "zero.json").write_text("{bad")
+    strategy = "--trainer.strategy=vidvec_msg.train.strategies.DeepSpeed"
+    found = told(strategy, f"--trainer.strategy.config={tmp_path / 'zero.json'}")
+    assert "fit refused: 1 problem" in found
+    assert (
+        f"trainer: DeepSpeed's config {tmp_path / 'zero.json'} is no JSON: Expecting property name" in found
+    )
+    assert "trainer: stage is 7; accepted: 1 to 3" in told(strategy, "--trainer.strategy.stage=7")
 
 
 def test_together_with_all_else(told: Told) -> None:
