@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,6 +98,8 @@ def test_the_request_says_what_it_should(server: ChatServer, tmp_path: Path) -> 
     assert not body.get("stream")
     assert body["response_format"]["json_schema"]["schema"]["required"] == ["message", "storyline"]
     assert server.headers[0]["authorization"] == f"Bearer {KEY}"
+    assert not {"x-stainless-os", "x-stainless-arch", "x-stainless-runtime-version"} & {*server.headers[0]}
+    assert gc.get_freeze_count() == 0  # frozen while requests are on their way, and no longer
     assert KEY not in everything_under(tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sys
 import time
@@ -55,7 +56,8 @@ class Online:
         self, questions: Iterable[Question], kind: Kind, store: ReplyStore, *, total: int, what: str
     ) -> Outcome:
         """See :class:`vidvec_msg.data_synth.questions.Asker`."""
-        run = _Run(self, kind, store, (one for one in questions if kind.key(one) not in store.answered))
+        keyed = ((kind.key(one), one) for one in questions)
+        run = _Run(self, kind, store, (one for one in keyed if one[0] not in store.answered))
         done = len(store.answered)
         with tqdm(
             total=total, initial=min(done, total), desc=what, unit="answer", disable=not sys.stderr.isatty()
@@ -75,7 +77,7 @@ class _Run:
     way: Online
     kind: Kind
     store: ReplyStore
-    questions: Iterator[Question]
+    questions: Iterator[tuple[str, Question]]  # key of its request, and question
     outcome: Outcome = field(default_factory=Outcome)
     bar: Any = None
     reserved: float = 0.0  # dollars that requests on their way can cost at most
@@ -86,9 +88,10 @@ class _Run:
     async def whole(self) -> None:
         try:
             first = next(self.questions, None)
-            if first is None or not self._affordable(first):
+            if first is None or not self._affordable(first[1]):
                 return
-            await self._first(first)
+            await self._first(*first)
+            gc.freeze()  # what is loaded by now is not searched for garbage: that takes time for 20 requests
             workers = [asyncio.create_task(self._work(_APART * n)) for n in range(self.way.concurrency)]
             try:
                 await asyncio.gather(*workers)
@@ -98,19 +101,20 @@ class _Run:
                 await asyncio.gather(*workers, return_exceptions=True)
                 raise
         finally:
+            gc.unfreeze()
             with suppress(Exception):
                 await self.way.endpoint.close()
 
     async def _work(self, later: float) -> None:
         await asyncio.sleep(later)
-        for question in self.questions:
+        for key, question in self.questions:
             while not self._affordable(question):
                 if not self.in_flight:
                     return
                 await asyncio.sleep(0.05)  # what is on its way may turn out cheaper
             if self.outcome.stopped:
                 return
-            await self._settle(question)
+            await self._settle(key, question)
 
     def _affordable(self, question: Question) -> bool:
         """Whether the question's answer fits into the budget, whatever those on their way will cost."""
@@ -127,7 +131,7 @@ class _Run:
             )
         return False
 
-    async def _first(self, question: Question) -> None:
+    async def _first(self, key: str, question: Question) -> None:
         """One question alone: it shows whether anybody answers, and which form of request is taken."""
         usual, way = self.way.retrying, self.way
         way.retrying = PatientRequests(
@@ -138,7 +142,7 @@ class _Run:
             for structured in (way.structured,) if way.structured else STRUCTURED:
                 way.structured = structured
                 try:
-                    await self._settle(question, probing=True)
+                    await self._settle(key, question, probing=True)
                     return
                 except Unfit as error:
                     refused = str(error)
@@ -158,7 +162,7 @@ class _Run:
             usual.cool_downs += way.retrying.cool_downs
             way.retrying = usual
 
-    async def _settle(self, question: Question, *, probing: bool = False) -> None:
+    async def _settle(self, key: str, question: Question, *, probing: bool = False) -> None:
         """Asks a question until its answer is usable, or its tries are used up."""
         for attempt in range(self.kind.tries):
             try:
@@ -166,16 +170,16 @@ class _Run:
             except Unfit as error:
                 if probing:
                     raise
-                self._give_up(question, "refused by the endpoint", str(error), {})
+                self._give_up(key, question, "refused by the endpoint", str(error), {})
                 return
-            record = self.kind.record(question, reply, batch=False)
+            record = self.kind.record(key, question, reply, batch=False)
             try:
                 fields = dict(self.kind.read(reply))
             except Unusable as fault:
                 self._note_unusable(record, fault)
                 last = attempt + 1 == self.kind.tries
                 if last or not self._affordable(question):
-                    self._give_up(question, fault.code, fault.detail, record)
+                    self._give_up(key, question, fault.code, fault.detail, record)
                     return
                 self.store.keep_failed({**record, "reason": str(fault), "code": fault.code, "final": False})
             else:
@@ -217,9 +221,9 @@ class _Run:
                 "--temperature, a larger --max_tokens, or a template of your own (--template)."
             )
 
-    def _give_up(self, question: Question, code: str, detail: str, record: dict[str, Any]) -> None:
+    def _give_up(self, key: str, question: Question, code: str, detail: str, record: dict[str, Any]) -> None:
         reason = f"{code}: {detail}" if detail else code
-        empty = {"key": self.kind.key(question), "id": question.id, **question.about, "text": ""}
+        empty = {"key": key, "id": question.id, **question.about, "text": ""}
         self.store.keep_failed({**empty, **record, "reason": reason, "code": code, "final": True})
         self.outcome.count_failed(code)
         self._show()

@@ -254,7 +254,7 @@ class _Run:
             self.outcome.asked += 1
             try:
                 reply = self.way.endpoint.reply(body)
-                record = self.kind.record(question, reply, batch=True)
+                record = self.kind.record(key, question, reply, batch=True)
             except (ValueError, TypeError) as error:
                 self._fail(
                     {"key": key, "id": question.id, **question.about, "text": ""}, "no answer", str(error)

@@ -48,13 +48,13 @@ class Kind:
         """Of the question's request."""
         return request_key(self.model, question.prompt, self.sampling)
 
-    def record(self, question: Question, reply: Reply, *, batch: bool) -> Record:
-        """What is written of an answer, usable or not."""
+    def record(self, key: str, question: Question, reply: Reply, *, batch: bool) -> Record:
+        """What is written of an answer, usable or not; ``key`` is that of the question."""
         price = 0.0
         if self.price is not None:
             price = self.price.of(reply.prompt_tokens, reply.completion_tokens, batch=batch)
         return {
-            "key": self.key(question),
+            "key": key,
             "id": question.id,
             **question.about,
             "text": reply.refusal or reply.text,

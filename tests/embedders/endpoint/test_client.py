@@ -63,6 +63,7 @@ def test_the_key_is_sent_and_a_local_endpoint_needs_none(server, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY")
     endpoint(server).ask(["a"])
     assert server.headers[-1]["authorization"] == "Bearer none-needed"
+    assert not {"x-stainless-os", "x-stainless-arch", "x-stainless-runtime-version"} & {*server.headers[-1]}
 
 
 @pytest.mark.parametrize(
