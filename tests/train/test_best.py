@@ -275,7 +275,7 @@ def test_the_account_is_the_whole_fits_where_the_best_step_is_loaded(
     class Fitted(TextContrastive):
         def __init__(self) -> None:
             LightningModule.__init__(self)
-            self.tower, self.report = torch.nn.Linear(2, 2), StepReport()
+            self.tower, self.report, self.base_model = torch.nn.Linear(2, 2), StepReport(), "tinyworld"
 
         def run_size(self) -> RunSize:
             return self.report.size(9)
