@@ -215,9 +215,8 @@ def answer_ahead(personas: Path, out: Path, count: int, answered: int) -> None:
         ):
             text = json.dumps({"message": pair.positive, "storyline": pair.anchor})
             reply = Reply(text, 300, 150, "stop", model="m")
-            store.keep(
-                {**kind.record(question, reply, batch=False), "fields": dict(read_pair(reply)), "attempt": 0}
-            )
+            record = kind.record(kind.key(question), question, reply, batch=False)
+            store.keep({**record, "fields": dict(read_pair(reply)), "attempt": 0})
 
 
 def run_whole(personas: Path, out: Path, url: str, count: int, pipe: Connection) -> None:
