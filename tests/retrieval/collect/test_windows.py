@@ -29,6 +29,10 @@ def test_windows_cover_a_clip_with_one_length(duration: float, length: float, sh
         assert start < following <= end - overlap + 2e-3  # no gap, and at least the overlap
 
 
+def test_the_last_window_does_not_stand_twice() -> None:
+    assert windows(2.0, 1.0, 0.8) == [(0, 1), (0.2, 1.2), (0.4, 1.4), (0.6, 1.6), (0.8, 1.8), (1, 2)]
+
+
 @pytest.mark.parametrize(("length", "overlap"), [(0, 0), (-1, 0), (10, 10), (10, -1)])
 def test_windows_that_cannot_be_are_refused(length: float, overlap: float) -> None:
     with pytest.raises(ValueError, match="must be"):

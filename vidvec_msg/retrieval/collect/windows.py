@@ -26,11 +26,11 @@ def windows(duration: float, length: float, overlap: float = 0.0) -> list[tuple[
         raise ValueError(f"overlap is {overlap}; it must be at least 0 s and below the window's {length} s")
     if duration <= length:
         return []
-    step = length - overlap
+    step, last = length - overlap, round(duration - length, 3)
     found = []
     start = 0.0
-    while start + length < duration:
+    while round(start, 3) < last:  # in milliseconds, as they are written: else the last could stand twice
         found.append((round(start, 3), round(start + length, 3)))
         start = len(found) * step
-    found.append((round(duration - length, 3), round(duration, 3)))
+    found.append((last, round(duration, 3)))
     return found
