@@ -144,14 +144,14 @@ def _word_hashes(texts: Sequence[str]) -> tuple[Hashes, npt.NDArray[np.int64]]:
     letters = np.frombuffer(b" ".join([*spaced, b""]), np.uint8)
     edges = np.flatnonzero(np.diff(letters != ord(" "), prepend=False, append=False))
     begins, ends = edges[::2], edges[1::2]  # of words
-    powers = np.cumprod(np.full(len(letters), _ODD))
+    powers = np.cumprod(np.full(len(letters), _ODD), dtype=np.uint64)
     sums = np.zeros(len(letters) + 1, np.uint64)
     np.cumsum(letters * powers, out=sums[1:])
-    to_first = np.cumprod(np.full(len(letters), pow(int(_ODD), -1, 1 << 64), np.uint64))
+    back = np.uint64(pow(int(_ODD), -1, 1 << 64))
+    to_first = np.cumprod(np.full(len(letters), back), dtype=np.uint64)
     text_ends = np.cumsum([len(one) + 1 for one in spaced])
     counts = np.diff(np.searchsorted(begins, text_ends), prepend=0)
-    hashes: Hashes = (sums[ends] - sums[begins]) * to_first[begins]
-    return hashes, counts
+    return (sums[ends] - sums[begins]) * to_first[begins], counts
 
 
 def _spaced(text: str) -> bytes:
