@@ -39,7 +39,7 @@ def test_twenty_kills_at_random_moments_change_no_byte(tmp_path: Path, slices: i
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
