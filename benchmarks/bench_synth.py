@@ -7,7 +7,8 @@
 
 Requests go to a server on loopback (a process of its own) that answers each after 200 ms. The peer is
 arithmetic: 64 requests in flight at 200 ms each are 320 a second, whoever sends them. The client is loaded
-before. Filters run on one core without an embedder, over the project's 600 pairs in other and other words.
+before; a second peer is that official client as its documentation shows it, which keeps nothing. Filters run
+on one core without an embedder, over the project's 600 pairs in other and other words.
 With --whole the server answers at once and each time in other words; the verb runs in a process of its own,
 whose peak of resident memory is told.
 
@@ -27,14 +28,15 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from resident import peak_megabytes
 
 from vidvec_msg.data_synth.asking import Online
-from vidvec_msg.data_synth.chat import Reply, Sampling
+from vidvec_msg.data_synth.chat import Reply, Sampling, request_body
 from vidvec_msg.data_synth.filters.chain import apply_filters, build_filters
 from vidvec_msg.data_synth.llm import ChatEndpoint
 from vidvec_msg.data_synth.patience import PatientRequests
@@ -102,6 +104,23 @@ async def loaded(endpoint: ChatEndpoint) -> None:
     await endpoint.close()
 
 
+async def official(url: str, bodies: Iterable[dict[str, Any]]) -> int:
+    """The client as its documentation shows it, and as many at a time; how many it answered."""
+    import openai
+
+    answered, left = 0, iter(bodies)
+    async with openai.AsyncOpenAI(api_key="none", base_url=url) as client:
+
+        async def work() -> None:
+            nonlocal answered
+            for body in left:
+                answer = await client.chat.completions.create(**body)
+                answered += bool(answer.choices)
+
+        await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
+    return answered
+
+
 def measure_requests(requests: int) -> None:
     """Requests a second beside what the latency allows, and CPU of this process per request."""
     context = multiprocessing.get_context("spawn")
@@ -109,7 +128,8 @@ def measure_requests(requests: int) -> None:
     server = context.Process(target=serve, args=(its, LATENCY, False), daemon=True)
     server.start()
     try:
-        endpoint = ChatEndpoint("m", base_url=f"http://127.0.0.1:{mine.recv()}/v1")
+        url = f"http://127.0.0.1:{mine.recv()}/v1"
+        endpoint = ChatEndpoint("m", base_url=url)
         personas = [f"a persona with the number {n}" for n in range(requests)]
         template = load_template("pair_v1", fields=("persona",), answers=("message", "storyline"))
         synthesis = Synthesis(personas, requests, template, 0)
@@ -120,11 +140,19 @@ def measure_requests(requests: int) -> None:
             before, began = time.process_time(), time.perf_counter()
             outcome = asker.ask_all(synthesis, kind, store, total=requests, what="bench")
             seconds, cpu = time.perf_counter() - began, time.process_time() - before
+        bodies = [
+            request_body("m", question.prompt, Sampling(), structured="json_schema")
+            for question in itertools.islice(synthesis, requests // 2)
+        ]
+        asyncio.run(official(url, bodies[:1]))  # what it loads on its first request
+        before = time.process_time()
+        theirs = asyncio.run(official(url, bodies))
+        their_cpu = time.process_time() - before
     finally:
         server.terminate()
         server.join()
-    if outcome.kept != requests:
-        raise SystemExit(f"{outcome.kept} of {requests} requests were answered")
+    if outcome.kept != requests or theirs != len(bodies):
+        raise SystemExit(f"{outcome.kept} of {requests} and {theirs} of {len(bodies)} requests were answered")
     possible = IN_FLIGHT / LATENCY
     rate = requests / seconds
     note = f"{requests:,} requests, {IN_FLIGHT} in flight, {LATENCY * 1e3:.0f} ms each, loopback"
@@ -146,6 +174,15 @@ def measure_requests(requests: int) -> None:
         1.0,
         "ms",
         f"{note}; ratio: bar of 2 ms over it",
+    )
+    tell(
+        "synth CPU per request, beside the official client's own",
+        per * 1e3,
+        their_cpu / theirs * 1e3,
+        their_cpu / theirs / per,
+        1.0,
+        "ms",
+        f"{note}; theirs: chat.completions.create, {theirs:,} requests, nothing kept",
     )
 
 
@@ -272,7 +309,7 @@ def tell(claim: str, ours: float, peer: float | None, ratio: float, bar: float, 
         "claim": claim, "ours": ours, "peer": peer, "ratio": ratio, "bar": bar, "ok": ratio >= bar,
         "unit": unit, "note": note,
     }  # fmt: skip
-    print(json.dumps(line), flush=True)
+    print(json.dumps(line, ensure_ascii=False), flush=True)
 
 
 def main(words: list[str] | None = None) -> int:

@@ -149,6 +149,17 @@ def test_a_folder_that_cannot_be_written_is_said_and_does_without(
     assert [line for line in caplog.messages if "digests are not kept in" in line]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk is Linux's /dev/full")
+@pytest.mark.parametrize("count", [3, 500])  # less and more than a stream's buffer
+def test_a_full_disk_ends_no_job(tmp_path: Path, count: int) -> None:
+    kept = KeptDigests(tmp_path / "k")
+    kept._stream = Path("/dev/full").open("wb")
+    for number in range(count):
+        kept.put(number.to_bytes(16, "little"), "ab" * 32)
+    kept.close()
+    assert kept.get(bytes(16)) == "ab" * 32
+
+
 @pytest.mark.parametrize("damage", ["torn", "flipped"])
 def test_damaged_records_are_not_believed(tmp_path: Path, damage: str, read: list[str]) -> None:
     items = clips(tmp_path / "media", 20)

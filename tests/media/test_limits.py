@@ -170,9 +170,17 @@ def test_workers_are_recycled(clip, pool, monkeypatch):
 @pytest.mark.parametrize(("above", "stays"), [(1 / 4, True), (1 / 1000, False)])
 def test_a_worker_that_holds_too_much_memory_is_replaced(clip, pool, monkeypatch, above, stays):
     monkeypatch.setattr(limits, "_RECYCLE_ABOVE", above)  # 1,024 MiB, or 4
+    monkeypatch.setattr(limits, "_USUAL", 1)
     pool.close()
     pool.read(clip, POLICY)
     assert len(list(pool._idle.queue)) == stays
+
+
+def test_a_worker_of_little_memory_stays(clip):
+    pool = DecodePool(1, 60, memory=limits._LEAST_MEMORY)
+    pool.read(clip, POLICY)
+    assert len(list(pool._idle.queue)) == 1
+    pool.close()
 
 
 def test_threads_share_the_workers(clip):

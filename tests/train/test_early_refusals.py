@@ -105,6 +105,14 @@ def test_before_the_weights_are_read(told: Told, words: list[str], problem: str)
             "trainer.val_check_interval is 4, and an epoch has 3 batches: give at most as many, or count the",
         ),
         (
+            [
+                "--trainer.val_check_interval=3",
+                "--data.validation_fraction=0.5",
+                "--trainer.limit_train_batches=0.7",
+            ],
+            "trainer.val_check_interval is 3, and an epoch has 2 batches",
+        ),
+        (
             ["--trainer.devices=3", "--data.validation_fraction=0.09", "--data.batch_size=2"],
             "data: 2 pairs validate on 3 ranks; each needs one",
         ),
@@ -113,6 +121,13 @@ def test_before_the_weights_are_read(told: Told, words: list[str], problem: str)
 )
 def test_what_lightning_tells_late_or_with_a_traceback(told: Told, words: list[str], problem: str) -> None:
     assert problem in told(*words)
+
+
+@pytest.mark.parametrize("option", ["--trainer.fast_dev_run=true", "--trainer.limit_val_batches=0"])
+def test_a_rare_validation_is_no_matter_where_lightning_makes_none_of_it(told: Told, option: str) -> None:
+    found = told(option, "--trainer.val_check_interval=40", "--data.validation_fraction=0.5")
+    assert "its weights cannot be read" in found
+    assert "val_check_interval" not in found
 
 
 def test_a_logger_without_its_package(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
@@ -146,7 +146,8 @@ class KeptDigests:
             if self._waiting and (self._stream is not None or self.folder.parent.is_dir()):
                 self._save()
             if self._stream is not None:
-                self._stream.close()
+                with suppress(OSError):  # the rest of what a full disk refused, which was told
+                    self._stream.close()
 
     def _save(self) -> None:
         self._saved = time.monotonic()

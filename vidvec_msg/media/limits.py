@@ -35,7 +35,8 @@ from vidvec_msg.media.video import Frames, VideoError, read_frames
 _PIPE = 1 << 20  # bytes; a clip is megabytes, and the usual 64 KB wake both ends up for every frame
 # A new process takes half a second, as long as ten clips: it comes seldom, or when the old one has grown.
 _RECYCLE_AFTER = 1000  # clips that a process decodes before a new one takes its place
-_RECYCLE_ABOVE = 1 / 4  # of the memory that it may take, while it decodes nothing; usual are 100 MiB
+_RECYCLE_ABOVE = 1 / 4  # of the memory that it may take, while it decodes nothing
+_USUAL = 160  # MiB that it may hold whatever its limit: 75 after small clips, 130 after Full HD, 260 after 4K
 _MEMORY = 4096  # MiB; 64 frames of 4K, the default's most, take 1,600 if nothing makes them smaller
 _LEAST_MEMORY = 256  # MiB; the process itself takes some 60
 # numpy's linear algebra, which no decoder uses, would reserve memory per core
@@ -240,8 +241,9 @@ class _Worker:
     @property
     def is_worn(self) -> bool:
         """Whether a new process should take its place: codec libraries leak with some files."""
-        most = self._memory * _RECYCLE_ABOVE
-        return self.answered >= _RECYCLE_AFTER or (most > 0 and _resident(self._process.pid) > most)
+        most = max(self._memory * _RECYCLE_ABOVE, _USUAL)
+        has_grown = self._memory > 0 and _resident(self._process.pid) > most
+        return self.answered >= _RECYCLE_AFTER or has_grown
 
     def ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], npt.NDArray[Any]]:
         """An answer's facts and its array."""

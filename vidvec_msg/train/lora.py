@@ -80,7 +80,10 @@ def targets_of(tower: nn.Module, options: LoraOptions) -> str:
             f"matches {first!r} too, a {type(matched[first]).__name__}, which carries no adapter; name the "
             "language model's linears alone"
         )
-    raise RefusedRequest(f"lora.targets {targets!r} {wrong}; it has: {', '.join(sorted(linears))}")
+    raise RefusedRequest(
+        f"lora.targets {targets!r} {wrong}; it has: {', '.join(sorted(linears))}. Targets are a regex of whole "
+        f"paths, such as '.*self_attn.(q|v)_proj', or {ALL_LINEARS}"
+    )
 
 
 def add_lora(tower: nn.Module, options: LoraOptions) -> PeftModel:

@@ -199,7 +199,11 @@ def _refuse_rare_validation(trainer: Namespace, *, batches: int, validates: bool
     """Refuses an interval of validations that no epoch is long enough for."""
     every = trainer.val_check_interval
     counted = isinstance(every, int) and trainer.check_val_every_n_epoch is not None
-    if validates and counted and every > batches:
+    if not (validates and counted) or trainer.fast_dev_run or trainer.limit_val_batches == 0:
+        return
+    if limit := trainer.overfit_batches or trainer.limit_train_batches:  # a number of them, or a share
+        batches = min(limit, batches) if isinstance(limit, int) else int(limit * batches)
+    if every > batches:
         raise RefusedRequest(
             f"trainer.val_check_interval is {every}, and an epoch has {batches} batches: give at most as "
             "many, or count the batches of all epochs (trainer.check_val_every_n_epoch null)"

@@ -4,6 +4,7 @@ import logging
 from types import SimpleNamespace
 
 import numpy as np
+import openai
 import pytest
 from embedders.embeddings_server import embeddings_server, vector_of
 
@@ -64,6 +65,11 @@ def test_the_key_is_sent_and_a_local_endpoint_needs_none(server, monkeypatch):
     endpoint(server).ask(["a"])
     assert server.headers[-1]["authorization"] == "Bearer none-needed"
     assert not {"x-stainless-os", "x-stainless-arch", "x-stainless-runtime-version"} & {*server.headers[-1]}
+
+
+def test_clients_before_1_108_have_no_omit(server, monkeypatch):
+    monkeypatch.delattr(openai, "omit", raising=False)
+    assert endpoint(server).ask(["a"]).tokens == 1
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ class Connection:
             "base_url": self.base_url,
             "timeout": self.timeout,
             "max_retries": 0,
-            "default_headers": dict.fromkeys(_TELLTALE, openai.omit),
+            "default_headers": dict.fromkeys(_TELLTALE, openai.Omit()),
         }
 
     def meaning(self, error: Any) -> Exception:
