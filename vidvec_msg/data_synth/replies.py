@@ -15,7 +15,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from filelock import FileLock, Timeout
 
@@ -48,7 +48,7 @@ class ReplyStore:
         self._streams: list[IO[bytes]] = []
         self._lock = FileLock(str(folder / f".{name}.lock"))
 
-    def __enter__(self) -> ReplyStore:
+    def __enter__(self) -> Self:
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
