@@ -453,7 +453,7 @@ def test_all_problems_come_at_once(
     words = [
         "--count", "0", "--temperature", "-1", "--top_p", "2", "--template", "pair_v2", "--concurrency", "0",
         "--filters", '{"stated": {"shar": 1}, "lenghts": null}', "--prices", "none.yaml",
-        "--validation_share", "1",
+        "--validation_share", "1", "--max_failures", "1.5",
     ]  # fmt: skip
     assert main(["synth", "--personas", "x", "--model", "m", "--out", str(tmp_path / "o"), *words]) == 2
     told = capsys.readouterr().err
@@ -466,6 +466,7 @@ def test_all_problems_come_at_once(
         "filters: stated has no option 'shar' (did you mean 'share'?); it has: share, least, run",
         "filters: unknown filter 'lenghts' (did you mean 'lengths'?)",
         "--prices none.yaml: no such file",
+        "max_failures is 1.5; it must be a count (0, 1, 2, …) or a share below 1",
         "validation_share is 1.0; it is at least 0 and below 1",
         "needs a key and the environment variable OPENAI_API_KEY holds none",
     ):

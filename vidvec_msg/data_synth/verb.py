@@ -37,6 +37,7 @@ from vidvec_msg.data_synth.request import (
 from vidvec_msg.data_synth.synthesis import Synthesis, pair_of, read_pair
 from vidvec_msg.errors import Problems, RefusedRequest, TooManyFailures
 from vidvec_msg.formats.pairs import Pair
+from vidvec_msg.retrieval.embedding.request import allowed_failures, note_max_failures
 
 log = logging.getLogger(__name__)
 
@@ -140,13 +141,14 @@ def synth(
     numbers = {
         "concurrency": (concurrency, 1), "timeout": (timeout, 1e-3), "tries": (tries, 1), "poll": (poll, 0),
         "retries": (retries, 0), "backoff": (backoff, 0), "patience": (patience, 0),
-        "batch_requests": (batch_requests, 1), "budget": (budget or 0, 0), "max_failures": (max_failures, 0),
+        "batch_requests": (batch_requests, 1), "budget": (budget or 0, 0),
         "near_personas": (near_personas, 1e-3), "validation_share": (validation_share, 0),
     }  # fmt: skip
     checked = check_request(
         problems, model=model, count=count, template=template, sampling=sampling, structured=structured,
         mode=mode, prices=prices, budget=budget, numbers=numbers,
     )  # fmt: skip
+    note_max_failures(max_failures, problems)
     refining = Refining(filters, embedder, judge, round_trip, judge_model or model, validation_share, seed)
     refining.check(problems)
     if judge_model and not (judge or round_trip):
@@ -330,8 +332,7 @@ def _tell(outcome: Outcome) -> None:
 
 
 def _judge_failures(failed: int, asked: int, max_failures: float, out: Path) -> None:
-    allowed = max_failures if max_failures >= 1 else max_failures * asked
-    if failed > allowed:
+    if failed > allowed_failures(max_failures, asked):
         raise TooManyFailures(
             f"{failed} of {asked} requests ended without a usable answer; {out / 'rejects.jsonl'} says why. "
             "The pairs of the others were written; the same command asks those again, --max_failures allows "

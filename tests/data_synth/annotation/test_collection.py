@@ -310,11 +310,14 @@ def test_every_problem_comes_in_one_message_and_nothing_is_written(source, tmp_p
     found = read_candidates(source)
     rated = wide(tmp_path / "r.csv", found, {"Ann": [9, 4, 4, 4, None, 4]})
     with pytest.raises(RefusedRequest) as refusal:
-        collection_from_ratings(source, [rated], tmp_path / "C", grades="best", missing="x", per_message=-1)
+        collection_from_ratings(
+            source, [rated], tmp_path / "C", grades="best", missing="x", per_message=-1, max_failures=1.5
+        )
     told = str(refusal.value)
     for words in (
         "grades is 'best'; it is binary or mean", "missing is 'x'", "per_message is -1",
-        "r.csv, row 1: Ann gave '9'", "one rater only (Ann)", "nobody rated",
+        "max_failures is 1.5; it must be a count", "r.csv, row 1: Ann gave '9'",
+        "one rater only (Ann)", "nobody rated",
     ):  # fmt: skip
         assert words in told
     assert not (tmp_path / "C").exists()

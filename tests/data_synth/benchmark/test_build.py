@@ -559,6 +559,8 @@ def test_everything_that_is_wrong_is_told_at_once(
         RefusedRequest, match=r"until is 'rankd' \(did you mean 'ranked'\?\); accepted: messages"
     ):
         run(until="rankd")
+    with pytest.raises(RefusedRequest, match=r"max_failures is 1.5; it must be a count"):
+        run(max_failures=1.5)
     assert not (tmp_path / "out").exists()
     assert server.requests == []
 

@@ -27,7 +27,7 @@ from vidvec_msg.errors import Failure, Problems, RefusedRequest, TooManyFailures
 from vidvec_msg.formats.collections import write_collection
 from vidvec_msg.formats.relevance import Qrels
 from vidvec_msg.retrieval.collect.candidates import relative
-from vidvec_msg.retrieval.embed import allowed_failures
+from vidvec_msg.retrieval.embed import allowed_failures, note_max_failures
 from vidvec_msg.runs import replacing, require_new, write_json, write_json_lines, write_text
 
 log = logging.getLogger(__name__)
@@ -99,6 +99,7 @@ def collection_from_ratings(
     rule = rule or Rule()
     problems = Problems("collection from ratings")
     _check_options(problems, out, missing, unrated, grades, per_message)
+    note_max_failures(max_failures, problems)
     candidates = _asked_about(ranked, per_message, tasks, problems)
     given = read_ratings(ratings, candidates, problems, columns=columns, raters=raters)
     found = verdicts(candidates, given, rule)

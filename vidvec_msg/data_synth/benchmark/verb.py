@@ -21,7 +21,7 @@ from vidvec_msg.data_synth.benchmark.task import REPLIES
 from vidvec_msg.data_synth.funnel import terminal_table
 from vidvec_msg.data_synth.request import StructuredOption
 from vidvec_msg.errors import JobFailed, Problems, RefusedRequest, TooManyFailures
-from vidvec_msg.retrieval.embed import allowed_failures
+from vidvec_msg.retrieval.embed import allowed_failures, note_max_failures
 from vidvec_msg.runs import only_writer, require_new, write_json
 
 log = logging.getLogger(__name__)
@@ -153,8 +153,7 @@ def build_benchmark(
     options = dict(locals())
     problems = Problems("build-benchmark")
     check_options(tasks, collecting, problems)
-    if max_failures < 0:
-        problems.add(f"max_failures is {max_failures}; it must be at least 0")
+    note_max_failures(max_failures, problems)
     given = {"rule": rule, "files": files, "collection": collection, "collecting": collecting}
     without = [f"--{name}" for name, value in given.items() if value is not None]
     if without and not ratings:
