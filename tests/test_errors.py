@@ -69,6 +69,7 @@ def test_a_missing_faiss_names_both_builds(monkeypatch: pytest.MonkeyPatch) -> N
 def test_near_names() -> None:
     assert did_you_mean("metrcs", ["metrics", "pool"]) == " (did you mean 'metrics'?)"
     assert did_you_mean("zzz", ["metrics"]) == ""
+    assert did_you_mean("filter", ["fit", "filter-pairs"]) == " (did you mean 'filter-pairs'?)"
     assert did_you_mean("INFONCE", ["Matryoshka", "InfoNCE"]) == " (did you mean 'InfoNCE'?)"
 
 

@@ -103,8 +103,11 @@ def nearest(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str | 
         likeness: difflib's ratio from which a name is near; 1 is the same name.
     """
     spellings = {one.casefold(): one for one in known}
-    found = difflib.get_close_matches(name.casefold(), list(spellings), n=1, cutoff=likeness)
-    return spellings[found[0]] if found else None
+    given = name.casefold()
+    found = difflib.get_close_matches(given, list(spellings), cutoff=likeness)
+    # "filter" is as near to "fit" as to "filter-pairs"
+    begun = [one for one in found if one.startswith(given)]
+    return spellings[(begun or found)[0]] if found else None
 
 
 def explain_unknown(message: str, known: Iterable[str], *, ending: str, inside: str = "") -> str:

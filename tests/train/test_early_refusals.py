@@ -97,6 +97,10 @@ def test_before_the_weights_are_read(told: Told, words: list[str], problem: str)
             "trainer.callbacks, ModelCheckpoint: Invalid value for save_top_k=-7",
         ),
         (
+            ["--trainer.callbacks+=GradientAccumulationScheduler", "--trainer.callbacks.scheduling={}"],
+            "trainer.callbacks, GradientAccumulationScheduler: Empty dict cannot be interpreted",
+        ),
+        (
             ["--trainer.callbacks+=KeepLast", "--trainer.enable_checkpointing=false"],
             "KeepLast keeps checkpoints, and trainer.enable_checkpointing is false: leave one of the two out",
         ),

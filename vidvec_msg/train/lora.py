@@ -81,8 +81,8 @@ def targets_of(tower: nn.Module, options: LoraOptions) -> str:
             "language model's linears alone"
         )
     raise RefusedRequest(
-        f"lora.targets {targets!r} {wrong}; it has: {', '.join(sorted(linears))}. Targets are a regex of whole "
-        f"paths, such as '.*self_attn.(q|v)_proj', or {ALL_LINEARS}"
+        f"lora.targets {targets!r} {wrong}; it has: {', '.join(sorted(linears))}. Targets are a regex of "
+        f"whole paths, such as '.*self_attn.(q|v)_proj', or {ALL_LINEARS}"
     )
 
 

@@ -42,6 +42,9 @@ DEFAULTS = {"model.loss": {"class_path": "vidvec_msg.train.losses.InfoNCE"}}
 LEAST = {"accumulate_grad_batches": 1, "check_val_every_n_epoch": 1, "log_every_n_steps": 0}
 """Numbers that the trainer takes unseen, to divide by them later; the least of each."""
 
+OF_LIGHTNING = (MisconfigurationException, ValueError, TypeError, ImportError)
+"""What Lightning's classes raise for options that they do not take, or for a package that they lack."""
+
 
 def options_parser() -> LightningArgumentParser:
     """A parser of everything that a fit's YAML may hold. Building it takes seconds."""
@@ -215,7 +218,7 @@ def _refusal(trainer: dict[str, Any], strategy: Any) -> str:
     try:
         with _unheard():
             Trainer(**{**trainer, "callbacks": None, "logger": False, "strategy": ours(made(strategy))})
-    except (MisconfigurationException, ValueError, TypeError, ImportError) as error:  # a package it lacks
+    except OF_LIGHTNING as error:
         return " ".join(str(error).split())
     return ""
 
@@ -260,9 +263,10 @@ def collecting(problems: Problems, *, about: str = "") -> Iterator[None]:
 
     Args:
         problems: where to note.
-        about: stands before what does not say itself what it is about.
+        about: stands before what does not say itself what it is about, as Lightning's classes do not.
     """
+    refusals = OF_LIGHTNING if about else (ValueError, MisconfigurationException)  # RefusedRequest is one
     try:
         yield
-    except (ValueError, MisconfigurationException) as error:  # RefusedRequest is one
+    except refusals as error:
         problems.add(about + str(error).replace("\n", "\n  "))  # its own list, one level in
