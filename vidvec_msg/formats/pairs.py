@@ -187,7 +187,7 @@ def _names_of_columns(rows: Sequence[Row], columns: Mapping[str, str], problems:
             problems.add(
                 f"no column {names[role]!r} for the {role}{did_you_mean(names[role], first)}; "
                 f"it has: {', '.join(first)}. "
-                f"Map it: --data.columns '{{{role}: NAME}}'"
+                f"Map it: --columns '{{{role}: NAME}}' (fit: --data.columns)"
             )
     used = set(names.values())
     filled = {name: None for _, cells in rows for name, cell in cells.items() if isinstance(cell, str | list)}

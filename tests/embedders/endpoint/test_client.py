@@ -210,7 +210,7 @@ def test_openai_itself_needs_a_key(monkeypatch):
 
 @pytest.mark.parametrize("url", ["localhost:8000/v1", "ftp://host/v1", "http:///v1", "https://[host/v1"])
 def test_addresses_that_are_none(url):
-    with pytest.raises(RefusedRequest, match=r"it is an address such as https://api.openai.com/v1"):
+    with pytest.raises(RefusedRequest, match=r"it begins with http:// or https://, as https://api"):
         Endpoint("m", base_url=url)
 
 

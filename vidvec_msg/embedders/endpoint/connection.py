@@ -184,7 +184,8 @@ def _checked_url(url: str) -> str:
         known = False
     if not known:
         raise RefusedRequest(
-            f"base_url is {url!r}; it is an address such as {DEFAULT_BASE_URL} or http://localhost:8000/v1"
+            f"the endpoint's address (base_url, --endpoint) is {url!r}; it begins with http:// or https://, "
+            f"as {DEFAULT_BASE_URL} or http://localhost:8000/v1"
         )
     if parts.username or parts.password or parts.query or parts.fragment:
         raise RefusedRequest(
