@@ -153,7 +153,7 @@ def test_a_folder_that_cannot_be_written_is_said_and_does_without(
 @pytest.mark.parametrize("count", [3, 500])  # less and more than a stream's buffer
 def test_a_full_disk_ends_no_job(tmp_path: Path, count: int) -> None:
     kept = KeptDigests(tmp_path / "k")
-    kept._stream = Path("/dev/full").open("wb")
+    kept._stream = Path("/dev/full").open("wb")  # noqa: SIM115  (KeptDigests closes it)
     for number in range(count):
         kept.put(number.to_bytes(16, "little"), "ab" * 32)
     kept.close()

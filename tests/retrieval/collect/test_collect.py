@@ -467,7 +467,8 @@ def test_an_update_keeps_queries_and_judgements_that_were_added_to_its_own(
     assert judged() == mine
     assert not caplog.text
     told = json.loads((out / "collect.json").read_text())["account"]
-    assert "1 judgements added by hand wait for queries that the sources do not have now" in told
+    waits = "judgements added by hand wait: the sources do not have their queries now, or say otherwise"
+    assert f"1 {waits}" in told
     run(table, out, queries="q", update=True)  # and again: all is as it was
     assert judged() == {"one": {"done": 1, "dtwo": 1}, "four": {"dfour": 1}, **mine}
     assert not list((out / "qrels").glob("*.kept"))
@@ -524,6 +525,20 @@ def test_sources_may_lose_their_queries_and_have_them_again(
             (undisturbed / name).read_text().splitlines()
         )
     assert not list(folder.rglob("*.kept"))
+    assert not (out / ".collect.waiting.json").exists()
+
+
+def test_a_judgement_that_a_killed_run_brought_back_does_not_wait_on(tmp_path: Path) -> None:
+    table = tmp_path / "t.jsonl"
+    table.write_text('{"id": "d0", "text": "t", "q": "words"}\n')
+    out = run(table, tmp_path / "C", queries="q")
+    append(out / "qrels/test.tsv", f"{name_of('words')}\tx\t2")
+    run(table, out, update=True)
+    waiting = (out / ".collect.waiting.json").read_text()
+    run(table, out, queries="q", update=True)
+    (out / ".collect.waiting.json").write_text(waiting)  # as of a kill after the judgements were written
+    run(table, out, queries="q", update=True)
+    assert (out / "qrels/test.tsv").read_text().count("\tx\t2\n") == 1
     assert not (out / ".collect.waiting.json").exists()
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vidvec_msg.retrieval.indexes import hashed_file
 from vidvec_msg.retrieval.indexes.hashed_file import HashedFile, HashedReader
 
 
@@ -50,6 +51,25 @@ def test_a_file_that_was_broken_off_has_no_digest(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         break_off()
     assert file.digest == ""
+
+
+@pytest.mark.parametrize(("error", "read"), [(KeyboardInterrupt, 2**20), (RuntimeError, 5 * 2**20)])
+def test_ctrl_c_does_not_read_the_rest(
+    tmp_path: Path, error: type[BaseException], read: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(bytes(5 * 2**20))
+    hashed: list[int] = []
+    monkeypatch.setattr(hashed_file._Hashing, "add", lambda _, block: hashed.append(len(block)))
+    file = HashedReader(tmp_path / "file")
+
+    def break_off() -> None:
+        with file:
+            file.read(10)
+            raise error
+
+    with pytest.raises(error):
+        break_off()
+    assert sum(hashed) == read
 
 
 def test_a_full_disk_is_an_error_where_it_is_written() -> None:

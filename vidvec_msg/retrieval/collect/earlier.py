@@ -66,7 +66,8 @@ class Earlier:
             lines.append(f"kept {self.files.kept:,} queries and judgements that were added by hand")
         if waiting := len(self.files.waiting):
             lines.append(
-                f"{waiting:,} judgements added by hand wait for queries that the sources do not have now"
+                f"{waiting:,} judgements added by hand wait: the sources do not have their queries now, or "
+                "say otherwise"
             )
         if self.kept:
             lines.append(f"kept what annotate recognised for {self.kept:,} rows")

@@ -108,8 +108,8 @@ class SharedFiles:
                 f"has lines that contradict the sources, or judge a query that is not known ({lost[0]!r})",
             )
         kept = [now for line, now in theirs.items() if now is not None and line not in lost]
-        back = {} if name == QUERIES else self._back(name, wanted, taken | {_subject(line) for line in kept})
-        kept += [now for now in back.values() if now not in wanted]
+        back = {} if name == QUERIES else self._back(name, [*lines, *kept])
+        kept = [line for line in dict.fromkeys([*kept, *back.values()]) if line not in wanted]
         if {*lines, *kept} <= {JUDGED}:
             path.unlink(missing_ok=True)
         else:
@@ -134,12 +134,16 @@ class SharedFiles:
         self.waiting.add(name, gone)
         return found
 
-    def _back(self, name: str, wanted: Collection[str], taken: Collection[str]) -> dict[tuple[str, str], str]:
-        """What waits for a file and may stand in it now: words of the query, line → the line as of now."""
+    def _back(self, name: str, lines: Sequence[str]) -> dict[tuple[str, str], str]:
+        """What waits for a file of these lines and may stand in it now: words of the query, line → as of now.
+
+        One that stands there already waited twice: a run was killed, or it was added under two ids.
+        """
         named, back = self._named(), dict[tuple[str, str], str]()
+        standing = {_subject(line): line for line in lines}
         for words, line in self.waiting.of(name):
             now = _for_query(line, named.get(words, []))
-            if now is not None and (now in wanted or _subject(now) not in taken):
+            if now is not None and standing.setdefault(_subject(now), now) == now:
                 back[words, line] = now
         return back
 

@@ -108,21 +108,24 @@ class HashedReader:
         self._block = memoryview(block)
         return bool(block)
 
-    def close(self) -> None:
-        """Hashes what was not read, and ends."""
+    def close(self, *, whole: bool = True) -> None:
+        """Hashes what was not read, if it is to know the ``whole`` file, and ends."""
         try:
-            while self._fill():
+            while whole and self._fill():
                 pass
         finally:
             digest = self._hashing.close()
             self._stream.close()
-        self.digest = digest
+        if whole:
+            self.digest = digest
 
     def __enter__(self) -> HashedReader:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(whole=kind is None or issubclass(kind, Exception))  # Ctrl-C does not wait for the disk
 
 
 class _Hashing:
