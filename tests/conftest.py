@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -23,6 +24,29 @@ def _own_vector_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vector_cache, "user_folder", lambda: folder)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _threads_as_found() -> Iterator[None]:
+    """A test that leaves torch another number of threads fails, not those that run after it."""
+    torch = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch else None
+    yield
+    if torch and torch.get_num_threads() != before:
+        left = torch.get_num_threads()
+        torch.set_num_threads(before)
+        pytest.fail(f"the test leaves torch {left} threads, it found {before}")
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Two threads for torch, as on a machine with two free cores."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -607,14 +607,6 @@ def test_an_encoder_without_a_decoder_embeds_texts(tmp_path, texts):
         assert least_cosine(together, alone) > 0.9999
 
 
-@pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("family", ["videollama3", "text"])
 def test_batches_side_by_side_give_the_vectors_of_one_after_the_other(tiny, two_threads, family):
     embedder = MultimodalLLM(tiny(family), batch_tokens=64, device="cpu")

@@ -38,11 +38,13 @@ def test_one_pass_gives_what_each_layers_embedder_gives(llm, mixed, texts, famil
         assert float((unit * alone).sum(1).min()) > 0.99999, one
 
 
-def test_threads_side_by_side_do_not_mix_their_layers(llm, texts, monkeypatch):
+@pytest.mark.usefixtures("two_threads")
+def test_threads_side_by_side_do_not_mix_their_layers(llm, texts):
+    torch.set_num_threads(1)
     embedder = llm("text", batch_size=1)
     every = embedder.variant(read_outs=every_read_out(embedder.backbone.tower, POOLINGS[:2]))
     alone = every.encode(texts, role="query")
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    torch.set_num_threads(3)
     for _ in range(3):
         np.testing.assert_allclose(every.encode(texts, role="query"), alone, atol=1e-6)
     np.testing.assert_allclose(

@@ -22,12 +22,9 @@ PAIRS = [
 
 
 @pytest.fixture(autouse=True)
-def two_threads() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
+def _threads_stay_two(two_threads: None) -> Iterator[None]:
     yield
-    assert torch.get_num_threads() == 2  # as they were found
-    torch.set_num_threads(threads)
+    assert torch.get_num_threads() == 2
 
 
 def module(tiny: Path, **options: Any) -> TextContrastive:
