@@ -127,6 +127,71 @@ def test_what_lightning_tells_late_or_with_a_traceback(told: Told, words: list[s
     assert problem in told(*words)
 
 
+STOPPING = ["--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor"]
+KEEPING = ["--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.monitor"]
+KEEPING_BEST = ["--trainer.callbacks+=KeepBest", "--trainer.callbacks.monitor"]
+VALIDATING = "--data.validation_fraction=0.5"
+
+
+def monitoring(callback: list[str], metric: str, *more: str) -> list[str]:
+    return [*callback[:-1], f"{callback[-1]}={metric}", *more]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (
+            monitoring(STOPPING, "val/los", VALIDATING),
+            "EarlyStopping: monitor is 'val/los' (did you mean 'val/loss'?), which this run does not measure"
+            ". It measures val/pairs/forward/hit_rate@1, ",
+        ),
+        (
+            monitoring(KEEPING, "val/loss"),
+            "ModelCheckpoint: monitor is 'val/loss' (did you mean 'train/loss'?), which this run does not "
+            "measure. It measures nothing beside its steps (add RetrievalValidation to trainer.callbacks); "
+            "and of every step train/loss, train/accuracy",
+        ),
+        (
+            monitoring(KEEPING, "val/loss", VALIDATING, "--trainer.limit_val_batches=0"),
+            "It measures val/pairs/forward/hit_rate@1, val/pairs/forward/map, val/pairs/forward/mrr, "
+            "val/pairs/reverse/hit_rate@1, val/pairs/reverse/map, val/pairs/reverse/mrr; and of every step",
+        ),
+        (monitoring(KEEPING, "lr-AdamW"), "monitor is 'lr-AdamW', which this run does not measure"),
+        (monitoring(KEEPING_BEST, "train/los"), "monitor is 'train/los' (did you mean 'train/loss'?), which"),
+        (monitoring(KEEPING_BEST, "train/temperature"), "monitor is 'train/temperature'"),
+        (monitoring(KEEPING_BEST, "train/cosine_hard_negatives"), "monitor is 'train/cosine_hard_negatives'"),
+    ],
+)
+def test_a_metric_that_nobody_logs(told: Told, words: list[str], problem: str) -> None:
+    found = told(*words)
+    assert "fit refused: 1 problem" in found
+    assert problem in found
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        monitoring(STOPPING, "val/loss", VALIDATING),
+        monitoring(STOPPING, "val/pairs/reverse/map", VALIDATING),
+        monitoring(KEEPING, "lr"),
+        monitoring(KEEPING, "epoch"),
+        ["--trainer.callbacks+=ModelCheckpoint"],  # the latest
+        [*monitoring(KEEPING, "lr-AdamW"), "--trainer.callbacks+=LearningRateMonitor"],
+        monitoring(KEEPING_BEST, "train/temperature", "--model.loss.learn_temperature=true"),
+        # a user's own callback may log it
+        [
+            *monitoring(STOPPING, "mine"),
+            "--trainer.callbacks+=train_dying.Dies",
+            "--trainer.callbacks.batch=1",
+        ],
+    ],
+)
+def test_a_metric_that_somebody_logs_or_may_log(told: Told, words: list[str]) -> None:
+    found = told(*words)
+    assert "its weights cannot be read" in found
+    assert "monitor" not in found
+
+
 @pytest.mark.parametrize("option", ["--trainer.fast_dev_run=true", "--trainer.limit_val_batches=0"])
 def test_a_rare_validation_is_no_matter_where_lightning_makes_none_of_it(told: Told, option: str) -> None:
     found = told(option, "--trainer.val_check_interval=40", "--data.validation_fraction=0.5")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.callbacks import Checkpoint, EarlyStopping
+from pytorch_lightning.callbacks import Checkpoint, EarlyStopping, LearningRateMonitor, ModelCheckpoint
 
 from vidvec_msg.errors import RefusedRequest, did_you_mean
 from vidvec_msg.runs import write_json
@@ -221,28 +221,47 @@ def load_weights(trainer: Trainer, checkpoint: Path) -> None:
     trainer.strategy.load_model_state_dict(content, strict=False)  # the frozen weights are not in it
 
 
-def refuse_unknown(callback: KeepBest | StopEarly, callbacks: Sequence[object], *, validates: bool) -> None:
+def refuse_unknown(
+    callback: KeepBest | EarlyStopping | ModelCheckpoint,
+    callbacks: Sequence[object],
+    *,
+    validates: bool,
+    steps: Sequence[str] | None = None,
+) -> None:
     """Refuses a metric that the run will not have, before its first step.
 
     Args:
-        callback: decides on the metric.
+        callback: decides on the metric; Lightning's two take anything that is logged.
         callbacks: of the run.
-        validates: whether the run has validation pairs.
+        validates: whether validation pairs go through the loss.
+        steps: names of what is logged of each step; if not given, any that begin with ``train/`` are taken.
 
     Raises:
         RefusedRequest: the message names those that it will have.
     """
     monitor = callback.monitor
+    if monitor is None:  # a ModelCheckpoint that keeps whatever is the latest
+        return
     known = [name for other in callbacks if isinstance(other, Measurement) for name in other.names]
     known += OF_VALIDATION if validates else ()
-    if monitor not in known and not _of_steps(monitor):
-        nothing = "nothing beside its steps (add RetrievalValidation to trainer.callbacks)"
-        steps = [name for name in OF_STEPS if _of_steps(name)]
-        raise RefusedRequest(
-            f"{type(callback).__name__}: monitor is {monitor!r}{did_you_mean(monitor, [*known, *steps])}, "
-            f"which this run does not measure. It measures {', '.join(known) or nothing}; and of every step "
-            f"{', '.join(steps)}"
-        )
+    anything = not isinstance(callback, (KeepBest, StopEarly))
+    of_steps = [name for name in steps or OF_STEPS if anything or _of_steps(name)]
+    if monitor in known or (monitor in of_steps if steps is not None else _of_steps(monitor)):
+        return
+    if anything and _is_lightnings_own(monitor, callbacks):
+        return
+    nothing = "nothing beside its steps (add RetrievalValidation to trainer.callbacks)"
+    raise RefusedRequest(
+        f"{type(callback).__name__}: monitor is {monitor!r}{did_you_mean(monitor, [*known, *of_steps])}, "
+        f"which this run does not measure. It measures {', '.join(known) or nothing}; and of every step "
+        f"{', '.join(of_steps)}"
+    )
+
+
+def _is_lightnings_own(monitor: str, callbacks: Sequence[object]) -> bool:
+    """Whether a name is one that Lightning itself gives: its counters, and rates that its monitor logs."""
+    rates = any(isinstance(callback, LearningRateMonitor) for callback in callbacks)
+    return monitor in ("epoch", "step") or (rates and monitor.startswith("lr-"))
 
 
 def refuse_several_best(callbacks: Sequence[object]) -> None:
@@ -277,7 +296,7 @@ def _callbacks(trainer: Trainer) -> list[Callback]:
 
 def _validates(trainer: Trainer) -> bool:
     data = getattr(trainer, "datamodule", None)
-    return bool(getattr(data, "validation", None))
+    return bool(getattr(data, "validation", None)) and getattr(trainer, "limit_val_batches", 1) != 0
 
 
 def _in_training(trainer: Trainer) -> bool:

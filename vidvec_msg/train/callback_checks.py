@@ -7,31 +7,40 @@ from importlib import import_module
 from typing import Any
 
 from jsonargparse import Namespace
-from pytorch_lightning.callbacks import Checkpoint
+from pytorch_lightning.callbacks import Checkpoint, EarlyStopping, ModelCheckpoint
 
 from vidvec_msg.errors import Problems
 from vidvec_msg.train.best import KeepBest, StopEarly, refuse_several_best, refuse_unknown
 from vidvec_msg.train.checkpoints import KeepLast
+from vidvec_msg.train.datamodule import PairsData
+from vidvec_msg.train.losses import PairLoss
 from vidvec_msg.train.measurement import Measurement, refuse_shared_prefixes
 from vidvec_msg.train.options import collecting, made
 from vidvec_msg.train.pairs_validation import PairsValidation
 from vidvec_msg.train.retrieval_validation import RetrievalValidation
+from vidvec_msg.train.step_report import names_of_steps
 
 CALLBACKS = (RetrievalValidation, PairsValidation, KeepBest, KeepLast, StopEarly)
 """Those of this package that a config names; imported here, they need no module before their name there."""
 
 
-def check_callbacks(given: Any, *, validates: bool, keeps: bool, problems: Problems) -> None:
+def check_callbacks(
+    options: Namespace, data: PairsData | None, loss: PairLoss | None, problems: Problems, *, trains: bool
+) -> None:
     """Notes wrong options, collections that cannot be read, prefixes given twice, and metrics that nobody
     measures.
 
     Args:
-        given: trainer.callbacks as parsed: a list, a single one, or None.
-        validates: whether the run has validation pairs.
-        keeps: whether the trainer lets callbacks keep checkpoints (trainer.enable_checkpointing).
+        options: of the trainer.
+        data: as read; None if that failed, and what is measured of it is not known.
+        loss: of the training; None if its options are wrong.
         problems: takes what is wrong.
+        trains: False where a checkpoint is measured alone, and nothing is decided.
     """
+    given = options.callbacks
     entries = given if isinstance(given, list) else [] if given is None else [given]
+    keeps = options.enable_checkpointing is not False
+    strangers = False
     callbacks: list[object] = []
     before = len(problems.found)
     for entry in entries:
@@ -46,20 +55,33 @@ def check_callbacks(given: Any, *, validates: bool, keeps: bool, problems: Probl
         lightnings = kind.__module__.startswith(
             "pytorch_lightning."
         )  # making one of its own does nothing yet
+        strangers |= not lightnings and kind not in CALLBACKS
         if lightnings or issubclass(kind, (*CALLBACKS, Measurement)):
             with collecting(problems, about=f"trainer.callbacks, {kind.__name__}: " if lightnings else ""):
                 callbacks.append(made(entry))
     if len(problems.found) > before:
         return  # a metric would seem unknown because its measurement could not be made
+    validates = bool(data and data.validation)
     callbacks = with_pairs_validation(callbacks, validates=validates)
     with collecting(problems):
         refuse_shared_prefixes(callbacks)
     with collecting(problems):
         refuse_several_best(callbacks)
+    if not trains or data is None:
+        return
+    hard = data.negatives != 0 and any(pair.negatives for pair in data.training)
+    steps = None if loss is None else names_of_steps(loss, hard_negatives=hard)
+    # a user's own callback may log what only Lightning's would look at
+    judged = (KeepBest, StopEarly) if strangers else (KeepBest, EarlyStopping, ModelCheckpoint)
     for callback in callbacks:
-        if isinstance(callback, (KeepBest, StopEarly)):
+        if isinstance(callback, judged):
             with collecting(problems):
-                refuse_unknown(callback, callbacks, validates=validates)
+                refuse_unknown(
+                    callback,
+                    callbacks,
+                    validates=validates and options.limit_val_batches != 0,
+                    steps=steps,
+                )
 
 
 def with_pairs_validation(callbacks: Sequence[Any], *, validates: bool) -> list[Any]:

@@ -129,21 +129,17 @@ class FitCLI(LightningCLI):
         checked = check_options(options, problems, trains=verb == "fit")
         with collecting(problems):
             check_loggers(options.trainer.logger)
-        check_callbacks(
-            options.trainer.callbacks,
-            validates=bool(checked and checked.validation),
-            keeps=options.trainer.enable_checkpointing is not False,
-            problems=problems,
-        )
-        if verb == "validate" and checked and not (checked.validation or options.trainer.callbacks):
+        data = checked.data
+        check_callbacks(options.trainer, data, checked.loss, problems, trains=verb == "fit")
+        if verb == "validate" and data and not (data.validation or options.trainer.callbacks):
             problems.add(
                 "there is nothing to measure: give pairs (--data.validation, --data.validation_fraction) "
                 "or a callback that measures (trainer.callbacks: RetrievalValidation)"
             )
         problems.refuse_if_any()
-        if checked is None:
+        if data is None:
             raise RuntimeError("the data cannot be read, and no problem was noted")
-        self._checked = checked
+        self._checked = data
         if verb == "fit":
             place_loggers(options.trainer.logger, run)
 

@@ -10,6 +10,7 @@ import logging
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
 from types import SimpleNamespace
@@ -78,7 +79,26 @@ def explained(message: str, *, verb: str) -> str:
     return told or explain_unknown(message, known_options(), ending=ending, inside=verb)
 
 
-def check_options(options: Namespace, problems: Problems, *, trains: bool = True) -> PairsData | None:
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the options of a fit describe, as far as it can be made without weights; None where that failed.
+
+    Args:
+        data: the data, read.
+        loss: the contrast.
+        lora: options of the adapter.
+        tower: the language model without its weights.
+        ranks: processes; 1 if the options do not tell.
+    """
+
+    data: PairsData | None
+    loss: PairLoss | None
+    lora: LoraOptions | None
+    tower: Any | None
+    ranks: int
+
+
+def check_options(options: Namespace, problems: Problems, *, trains: bool = True) -> Checked:
     """Notes everything that is wrong with the options of the model and the data; no weights are read.
 
     Args:
@@ -87,7 +107,7 @@ def check_options(options: Namespace, problems: Problems, *, trains: bool = True
         trains: the data must make batches of training too.
 
     Returns:
-        the data, read; None if that failed.
+        what was made of the options on the way.
     """
     model = options.model
     loss: PairLoss | None = None
@@ -113,7 +133,7 @@ def check_options(options: Namespace, problems: Problems, *, trains: bool = True
     ranks = check_trainer(options, problems, trains=trains)
     with collecting(problems):
         resolve_prompt(model.prompt)
-    check_against_model(model, lora, loss, problems)
+    tower = check_against_model(model, lora, loss, problems)
     with collecting(problems):
         if model.frames is not None:
             FramePolicy(**model.frames.as_dict())
@@ -132,12 +152,12 @@ def check_options(options: Namespace, problems: Problems, *, trains: bool = True
     if not asked:  # whatever is wrong with its other options, its files are looked at
         with collecting(problems):
             read_sources((options.data.pairs, options.data.validation), options.data.columns)
-    return found[0] if found else None
+    return Checked(found[0] if found else None, loss, lora, tower, ranks)
 
 
 def check_against_model(
     model: Namespace, lora: LoraOptions | None, loss: PairLoss | None, problems: Problems
-) -> None:
+) -> Any | None:
     """Notes what the options ask of a model that it does not have: blocks, linears, dimensions. Its
     configuration is read, and none of its weights.
 
@@ -146,6 +166,9 @@ def check_against_model(
         lora: options of the adapter; None if they are wrong in themselves.
         loss: the same of the loss.
         problems: where to note.
+
+    Returns:
+        the language model without its weights; None if it cannot be told.
     """
     outlines: list[Any] = []
     with collecting(problems):
@@ -163,6 +186,7 @@ def check_against_model(
         with collecting(problems):
             if loss is not None:
                 loss.check_width(int(tower.config.hidden_size))
+    return outlines[0] if outlines else None
 
 
 def check_trainer(options: Namespace, problems: Problems, *, trains: bool) -> int:

@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     problems = Problems("preview refused")
     if options.show < 0:
         problems.add(f"show is {options.show}; it must be at least 0 (pairs)")
-    data = check_options(options, problems)
+    data = check_options(options, problems).data
     problems.refuse_if_any()
     if data is None:
         raise RuntimeError("the data cannot be read, and no problem was noted")

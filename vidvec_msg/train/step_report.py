@@ -22,7 +22,7 @@ from vidvec_msg.errors import JobFailed
 from vidvec_msg.formats.items import Item
 from vidvec_msg.train import gather
 from vidvec_msg.train.batches import PairBatch, texts_of
-from vidvec_msg.train.losses import Contrast, EncodedPairs
+from vidvec_msg.train.losses import Contrast, EncodedPairs, PairLoss
 from vidvec_msg.train.losses.temperature import Temperature
 from vidvec_msg.train.space import space_numbers, space_sums
 
@@ -63,6 +63,17 @@ STEP = "step"
 """Lightning takes the number of a row from a metric of this name."""
 
 _WINDOW = 10  # seconds that a rate is taken over
+
+
+def names_of_steps(loss: PairLoss, *, hard_negatives: bool) -> list[str]:
+    """Names of what a fit logs of each step.
+
+    Args:
+        loss: its learned parameters are logged too.
+        hard_negatives: whether any pair has some.
+    """
+    lacking = {"train/temperature", *([] if hard_negatives else ["train/cosine_hard_negatives"])}
+    return [*(name for name in OF_STEPS if name not in lacking), *_learned(loss)]
 
 
 class NonFiniteLoss(JobFailed):
@@ -138,7 +149,7 @@ class StepReport:
             "train/cut_texts": sums["cut"],
             "train/padding": 1 - sums["tokens"] / sums["padded"],
             **{f"train/{name}": value for name, value in space_numbers(sums).items()},
-            **_learned(module),
+            **_learned(module.loss),
             "lr": module.optimizers().param_groups[0]["lr"],  # type: ignore[union-attr]
             "peak_memory_gb": self.peak_memory_gb,
             **self._rates(sums["pairs"], sums["tokens"]),
@@ -273,16 +284,16 @@ def _of_all_ranks(sums: Mapping[str, Tensor], peak: float) -> tuple[dict[str, fl
     return dict(zip(sums, totals[:-1], strict=True)), max(values[-1] for values in table)
 
 
-def _learned(module: TextContrastive) -> dict[str, float]:
+def _learned(loss: PairLoss) -> dict[str, float]:
     """What the loss learns: temperatures as such, anything else by its parameter's name."""
     found = {
         f"train/{name}": float(part.logarithm.detach().exp())
-        for name, part in module.loss.named_modules()
+        for name, part in loss.named_modules()
         if isinstance(part, Temperature) and part.logarithm is not None
     }
     others = {
         f"train/loss.{name}": float(value.detach())
-        for name, value in module.loss.named_parameters()
+        for name, value in loss.named_parameters()
         if value.numel() == 1 and not name.endswith("temperature.logarithm")
     }
     return found | others
