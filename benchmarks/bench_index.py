@@ -25,7 +25,6 @@ any size, about 70 MB, is a good part of it.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import subprocess
 import sys
@@ -43,6 +42,7 @@ import pyarrow.parquet as pq
 from bench_search import print_line
 from resident import megabytes_now, peak_megabytes, reset_peak
 
+from vidvec_msg.checksums import checksum
 from vidvec_msg.embedders.contract import EmbedderCard, Vectors
 from vidvec_msg.retrieval.indexes import build as index_build
 from vidvec_msg.retrieval.indexes.request import sample_size
@@ -89,8 +89,7 @@ def write_clusters(folder: Path, count: int, dim: int) -> None:
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         path = folder / f"shard-{len(shards):05d}.npy"
         np.save(path, vectors)
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        shards.append({"file": path.name, "rows": rows, "sha256": digest})
+        shards.append({"file": path.name, "rows": rows, "checksum": checksum(path)})
     pq.write_table(pa.table({"id": [f"item-{i:08d}" for i in range(count)]}), folder / "ids.parquet")
     card = EmbedderCard(name="clusters", dim=dim, weights="0").to_dict()
     manifest = {"card": card, "count": count, "dim": dim, "shards": shards}
@@ -148,7 +147,7 @@ def build_checked(vectors: Path, out: Path, factory: str) -> dict[str, Any]:
     near: list[tuple[Vectors, Any]] = []
     first = 0
     for shard in shards:
-        if sha256_of(vectors / shard["file"]) != shard["sha256"]:
+        if checksum(vectors / shard["file"]) != shard["checksum"]:
             raise SystemExit(f"{shard['file']} was changed")
         rows = np.load(vectors / shard["file"])
         if not np.abs(np.einsum("ij,ij->i", rows, rows) - 1).max() < 1e-3:
@@ -158,7 +157,7 @@ def build_checked(vectors: Path, out: Path, factory: str) -> dict[str, Any]:
             near.append((scores, places + first))
         first += len(rows)
     build_peer(vectors, out, factory)
-    sha256_of(out)
+    checksum(out)
     if near:
         order = np.argsort(-np.concatenate([scores for scores, _ in near], axis=1), axis=1)[:, :11]
         truth = np.take_along_axis(np.concatenate([places for _, places in near], axis=1), order, axis=1)
@@ -175,12 +174,6 @@ def least_parameter(index: Any, queries: Vectors, truth: Any) -> None:
         _, found = index.search(queries, truth.shape[1])
         hits = (found[:, :, None] == truth[:, None, :]).any(axis=2)  # (queries, k)
         recall, value = float(hits.mean()), 2 * value
-
-
-def sha256_of(path: Path) -> str:
-    """The digest of a file, in hex."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def build_once(side: str, vectors: Path, factory: str) -> dict[str, Any]:

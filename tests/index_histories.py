@@ -18,6 +18,7 @@ from vidvec_msg.retrieval.indexes.build import build_index
 from vidvec_msg.retrieval.indexes.compact import index_compact
 from vidvec_msg.retrieval.indexes.delete import delete_items
 from vidvec_msg.retrieval.indexes.vector_index import VectorIndex
+from vidvec_msg.runs import file_digest
 
 DIM = 16
 CARD = EmbedderCard(name="table", dim=DIM, weights="table")
@@ -98,6 +99,14 @@ def holds(index: Path, state: Mapping[str, int], *, mmap: bool = False) -> None:
     for name in list(state)[::5]:
         assert (opened.vector(name) == vector_of(name, state[name])).all()
         assert opened.metadata(name)["text"] == f"text of {name}"
+
+
+def as_of_an_earlier_version(index: Path) -> Path:
+    """The same index with the checksums that earlier versions wrote: SHA-256, without a name."""
+    manifest = json.loads((index / "index.json").read_text())
+    manifest["checksums"] = {name: file_digest(index / name) for name in manifest["checksums"]}
+    (index / "index.json").write_text(json.dumps(manifest))
+    return index
 
 
 def beginning(folder: Path, *, factory: str = "Flat") -> State:

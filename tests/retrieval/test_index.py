@@ -17,13 +17,13 @@ from fakes import KEYWORDS, KeywordEmbedder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vidvec_msg.checksums import checksum
 from vidvec_msg.embedders.contract import EmbedderCard, Role, Vectors
 from vidvec_msg.errors import RefusedRequest, TooManyFailures
 from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.embed import embed_items
 from vidvec_msg.retrieval.index import VectorIndex, build_index, index
 from vidvec_msg.retrieval.indexes import build as indexing
-from vidvec_msg.runs import file_digest
 
 DIM = 16
 
@@ -238,7 +238,7 @@ def replace_shard(vectors: Path, number: int, rows: Vectors) -> None:
     path = vectors / f"shard-{number:05d}.npy"
     np.save(path, rows)
     manifest = json.loads((vectors / "manifest.json").read_text())
-    manifest["shards"][number]["sha256"] = file_digest(path)
+    manifest["shards"][number]["checksum"] = checksum(path)
     (vectors / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -305,7 +305,9 @@ def test_a_cut_or_missing_file_is_refused(made: Path, name: str) -> None:
     manifest = json.loads((made / "index.json").read_text())
     del manifest["sizes"]  # as another tool may write it
     (made / "index.json").write_text(json.dumps(manifest))
-    expected = rf"{name} is damaged: found \w{{64}}, expected SHA-256 \w{{64}}\. Copy it again, or make it"
+    expected = (
+        rf"{name} is damaged: found xxh3_128:\w{{32}}, expected xxh3_128:\w{{32}}\. Copy it again, or make it"
+    )
     with pytest.raises(RefusedRequest, match=expected):
         VectorIndex.open(made)
     (made / name).unlink()

@@ -3,7 +3,8 @@
 ``retrieval.embedding.writing`` writes it; an index is built from it, and the ``vectors:`` embedder answers
 from it. The format is open to whoever makes vectors elsewhere: ``shard-00000.npy`` … (float16 or float32,
 rows × dim), ``ids.parquet`` with a column ``id``, and ``manifest.json`` with ``card``, ``count``, ``dim`` and
-``shards``, a list of ``{"file", "rows", "sha256"}``.
+``shards``, a list of ``{"file", "rows", "checksum"}``; the checksum, if given, is ``xxh3_128:HEX`` or
+``sha256:HEX``, and a key ``sha256`` with the bare digest will do.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vidvec_msg.checksums import checksum, named
 from vidvec_msg.errors import Failure, RefusedRequest
-from vidvec_msg.runs import file_digest, read_json
+from vidvec_msg.runs import read_json
 
 MANIFEST = "manifest.json"
 IDS = "ids.parquet"
@@ -36,12 +38,12 @@ class Shard:
     Args:
         file: name inside the folder.
         rows: vectors in it.
-        sha256: of the file, in hex; empty if the writer gave none.
+        checksum: of the file (:mod:`vidvec_msg.checksums`); empty if the writer gave none.
     """
 
     file: str
     rows: int
-    sha256: str = ""
+    checksum: str = ""
 
 
 @dataclass(frozen=True)
@@ -144,9 +146,9 @@ class VectorsFolder:
     @cached_property
     def files(self) -> tuple[Shard, ...]:
         """The shards in row order."""
-        fields = ("file", "rows", "sha256")
         return tuple(
-            Shard(**{key: entry[key] for key in fields if key in entry}) for entry in self.manifest["shards"]
+            Shard(entry["file"], entry["rows"], entry.get("checksum") or entry.get("sha256", ""))
+            for entry in self.manifest["shards"]
         )
 
     @cached_property
@@ -194,11 +196,13 @@ class VectorsFolder:
             RefusedRequest: it was changed or is not what the manifest says.
         """
         path = self.path / shard.file
-        if verify and shard.sha256 and (found := file_digest(path)) != shard.sha256:
-            raise RefusedRequest(
-                f"vectors folder {self.path}: {shard.file} was changed or damaged (SHA-256 {found[:12]}…, "
-                f"the manifest says {shard.sha256[:12]}…); make it again with `{_MADE_BY}`"
-            )
+        if verify and shard.checksum:
+            found, expected = checksum(path, like=shard.checksum), named(shard.checksum)
+            if found != expected:
+                raise RefusedRequest(
+                    f"vectors folder {self.path}: {shard.file} was changed or damaged (checksum {found}, the "
+                    f"manifest says {expected}); make it again with `{_MADE_BY}`"
+                )
         try:
             vectors: npt.NDArray[Any] = np.load(path, allow_pickle=False)
         except (OSError, ValueError) as error:

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from vectors_folder import write_vectors
 
+from vidvec_msg.checksums import checksum
 from vidvec_msg.embedders.contract import EmbedderCard, Vectors
 from vidvec_msg.errors import JobFailed, RefusedRequest
 from vidvec_msg.formats.vectors import VectorsFolder
@@ -26,7 +27,6 @@ from vidvec_msg.retrieval.indexes import build as index_build
 from vidvec_msg.retrieval.indexes.build import build_index, fill
 from vidvec_msg.retrieval.indexes.factories import plan_index
 from vidvec_msg.retrieval.indexes.unit_shards import shortened, unit_shards
-from vidvec_msg.runs import file_digest
 
 DIM = 16
 
@@ -77,7 +77,7 @@ def test_the_manifest_holds_segment_recall_and_estimate(tmp_path: Path, vectors:
     assert faiss.read_index(str(out / "index.faiss")).nprobe == int(recall["search_parameters"][7:])
     assert manifest["estimate"]["index"] == pytest.approx((out / "index.faiss").stat().st_size, rel=0.01)
     for name, expected in manifest["checksums"].items():
-        assert file_digest(out / name) == expected
+        assert checksum(out / name) == expected
         assert manifest["sizes"][name] == (out / name).stat().st_size
 
 

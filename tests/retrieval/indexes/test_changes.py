@@ -22,6 +22,7 @@ from index_histories import (
     CARD,
     DIM,
     State,
+    as_of_an_earlier_version,
     beginning,
     best,
     carry_out,
@@ -66,13 +67,19 @@ def made(tmp_path: Path) -> tuple[Path, State]:
 
 
 @settings(max_examples=10, deadline=None)
-@given(steps=st.lists(st.integers(0, 400), min_size=1, max_size=7, unique=True))
+@given(
+    steps=st.lists(st.integers(0, 400), min_size=1, max_size=7, unique=True),
+    earlier=st.integers(0, 7),
+)
 def test_any_history_of_changes_equals_an_index_built_anew(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[int]
+    tmp_path_factory: pytest.TempPathFactory, steps: list[int], earlier: int
 ) -> None:
+    """One of the states may have been written by an earlier version."""
     folder = tmp_path_factory.mktemp("i")
     state = beginning(folder)
-    for step in steps:
+    for number, step in enumerate(steps):
+        if number == earlier:
+            as_of_an_earlier_version(folder / "index")
         state = carry_out(folder, state, step)
         holds(folder / "index", state)
     anew = build_index(folder_of_state(folder / "anew", state), folder / "second")

@@ -9,10 +9,10 @@ import faiss
 import numpy as np
 import pytest
 
+from vidvec_msg.checksums import checksum
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.retrieval.indexes import checked_index
 from vidvec_msg.retrieval.indexes.checked_index import bounded_by, read_checked
-from vidvec_msg.runs import file_digest
 
 KINDS = ["Flat", "HNSW16,Flat", "IVF8,Flat", "SQ8", "PQ8x4", "IVF8,PQ8x4fs", "IVF8,PQ8x4", "PCA8,IVF8,Flat",
          "PQ8x4,RFlat"]  # fmt: skip
@@ -30,7 +30,7 @@ def written(folder: Path, factory: str) -> Path:
 @pytest.mark.parametrize("factory", KINDS)
 def test_it_is_the_index_that_was_written(tmp_path: Path, factory: str) -> None:
     path = written(tmp_path, factory)
-    found = read_checked(path, expected=file_digest(path))
+    found = read_checked(path, expected=checksum(path))
     assert (faiss.serialize_index(found) == np.fromfile(path, np.uint8)).all()
 
 
@@ -40,13 +40,15 @@ def test_no_bit_is_another_one_unnoticed(
 ) -> None:
     monkeypatch.setattr(checked_index, "_TABLES", 1 << 20)  # else the test may take 2 GB itself
     path = written(tmp_path, factory)
-    content, expected = path.read_bytes(), file_digest(path)
+    content, expected = path.read_bytes(), checksum(path)
     drawn = np.random.default_rng(1).integers(0, 8 * len(content), 40).tolist()
     for bit in [*range(8 * 4, 8 * 140, 13), *drawn]:  # also in each number of the header: sizes, kinds
         flipped = bytearray(content)
         flipped[bit // 8] ^= 1 << bit % 8
         path.write_bytes(flipped)
-        with pytest.raises(RefusedRequest, match=rf"index\.faiss is damaged: found \w{{64}}, .* {expected}"):
+        with pytest.raises(
+            RefusedRequest, match=rf"index\.faiss is damaged: found xxh3_128:\w{{32}}, .* {expected}"
+        ):
             read_checked(path, expected=expected)
 
 
@@ -58,7 +60,7 @@ def test_the_bound_leaves_room_for_what_faiss_makes_of_a_file() -> None:
 def test_a_file_that_faiss_cannot_read_is_said_to_be_one(tmp_path: Path) -> None:
     path = tmp_path / "index.faiss"
     path.write_bytes(b"nothing of FAISS")
-    for expected in ("", file_digest(path)):
+    for expected in ("", checksum(path)):
         with pytest.raises(RefusedRequest, match=r"FAISS cannot read index\.faiss \(.*\)\. Copy it again"):
             read_checked(path, expected=expected)
 
@@ -72,7 +74,7 @@ def test_threads_do_not_bound_each_other(tmp_path: Path, monkeypatch: pytest.Mon
 
     def read() -> None:
         try:
-            assert read_checked(large, expected=file_digest(large)).ntotal == 200
+            assert read_checked(large, expected=checksum(large)).ntotal == 200
         except BaseException as error:
             failed.append(error)
 

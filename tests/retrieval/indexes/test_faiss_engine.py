@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +10,7 @@ import faiss
 import numpy as np
 import pytest
 
+from vidvec_msg.checksums import checksum
 from vidvec_msg.embedders.contract import Vectors
 from vidvec_msg.retrieval.indexes import faiss_engine
 from vidvec_msg.retrieval.indexes.faiss_engine import (
@@ -191,12 +191,12 @@ def test_what_can_be_set_of_an_index(factory: str, knob: tuple[str, int] | None)
 
 
 @pytest.mark.parametrize("factory", ["Flat", "IVF8,Flat", "HNSW8,Flat", "IVF8,PQ4x4"])
-def test_the_file_is_faiss_own_and_its_digest_right(tmp_path: Path, factory: str) -> None:
+def test_the_file_is_faiss_own_and_its_checksum_right(tmp_path: Path, factory: str) -> None:
     index = built(factory, units(3000))
-    digest = write_index(index, tmp_path / "ours")
+    found = write_index(index, tmp_path / "ours")
     faiss.write_index(index, str(tmp_path / "theirs"))
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
-    assert digest == hashlib.sha256((tmp_path / "theirs").read_bytes()).hexdigest()
+    assert found == checksum(tmp_path / "theirs")
 
 
 def test_a_disk_that_fills_up_is_the_systems_own_error(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""Whatever the pieces: the file is what was written, what is read is the file, the digest is its own."""
+"""Whatever the pieces: the file is what was written, what is read is the file, the checksum is its own."""
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vidvec_msg.retrieval.indexes import hashed_file
+from vidvec_msg.checksums import Checksum, checksum
 from vidvec_msg.retrieval.indexes.hashed_file import HashedFile, HashedReader
 
 
@@ -20,7 +19,7 @@ from vidvec_msg.retrieval.indexes.hashed_file import HashedFile, HashedReader
         st.one_of(st.integers(0, 100), st.sampled_from([2**20 - 1, 2**20, 2**20 + 1, 3 * 2**20])), max_size=8
     )
 )
-def test_the_digest_is_that_of_the_pieces_together(
+def test_the_checksum_is_that_of_the_pieces_together(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int]
 ) -> None:
     path = tmp_path_factory.mktemp("f") / "file"
@@ -29,7 +28,7 @@ def test_the_digest_is_that_of_the_pieces_together(
         for piece in pieces:
             file.write(piece)
     assert path.read_bytes() == b"".join(pieces)
-    assert file.digest == hashlib.sha256(b"".join(pieces)).hexdigest()
+    assert file.checksum == checksum(path)
 
 
 def test_what_is_written_may_change_afterwards(tmp_path: Path) -> None:
@@ -37,10 +36,11 @@ def test_what_is_written_may_change_afterwards(tmp_path: Path) -> None:
     with HashedFile(tmp_path / "file") as file:
         file.write(rows)
         rows[:] = 2
-    assert file.digest == hashlib.sha256(np.ones((3, 100_000), np.float32).tobytes()).hexdigest()
+    assert (tmp_path / "file").read_bytes() == np.ones((3, 100_000), np.float32).tobytes()
+    assert file.checksum == checksum(tmp_path / "file")
 
 
-def test_a_file_that_was_broken_off_has_no_digest(tmp_path: Path) -> None:
+def test_a_file_that_was_broken_off_has_no_checksum(tmp_path: Path) -> None:
     file = HashedFile(tmp_path / "file")
 
     def break_off() -> None:
@@ -50,7 +50,7 @@ def test_a_file_that_was_broken_off_has_no_digest(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         break_off()
-    assert file.digest == ""
+    assert file.checksum == ""
 
 
 @pytest.mark.parametrize(("error", "read"), [(KeyboardInterrupt, 2**20), (RuntimeError, 5 * 2**20)])
@@ -59,7 +59,7 @@ def test_ctrl_c_does_not_read_the_rest(
 ) -> None:
     (tmp_path / "file").write_bytes(bytes(5 * 2**20))
     hashed: list[int] = []
-    monkeypatch.setattr(hashed_file._Hashing, "add", lambda _, block: hashed.append(len(block)))
+    monkeypatch.setattr(Checksum, "update", lambda _, block: hashed.append(len(block)))
     file = HashedReader(tmp_path / "file")
 
     def break_off() -> None:
@@ -83,14 +83,15 @@ def test_a_full_disk_is_an_error_where_it_is_written() -> None:
     asked=st.lists(
         st.one_of(st.integers(0, 100), st.sampled_from([2**20 - 1, 2**20, 2**20 + 1, 2**21])), max_size=8
     ),
+    like=st.sampled_from(["", "xxh3_128:00", "sha256:00", "00"]),
 )
-def test_what_is_read_is_the_file_and_the_digest_that_of_all(
-    tmp_path_factory: pytest.TempPathFactory, size: int, asked: list[int]
+def test_what_is_read_is_the_file_and_the_checksum_that_of_all(
+    tmp_path_factory: pytest.TempPathFactory, size: int, asked: list[int], like: str
 ) -> None:
     path, content = tmp_path_factory.mktemp("f") / "file", np.random.default_rng(size).bytes(size)
     path.write_bytes(content)
-    with HashedReader(path) as file:
+    with HashedReader(path, like=like) as file:
         read = [file.read(one) for one in asked]
     assert b"".join(read) == content[: sum(asked)]
     assert all(len(part) == one for part, one in zip(read, asked, strict=True)) or sum(asked) > size
-    assert file.digest == hashlib.sha256(content).hexdigest()
+    assert file.checksum == checksum(path, like=like)

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from index_histories import DIM, State, carry_out, folder_of_state, found, holds, signs, vectors_folder
+from index_histories import (
+    DIM,
+    State,
+    as_of_an_earlier_version,
+    carry_out,
+    folder_of_state,
+    found,
+    holds,
+    signs,
+    vectors_folder,
+)
 
 from vidvec_msg.cli import main
 from vidvec_msg.embedders.contract import EmbedderCard
@@ -140,8 +151,20 @@ def test_scores_that_do_not_compare_are_not_merged(tmp_path: Path) -> None:
     holds(tmp_path / "m", {**numbered(0, 30), **numbered(50, 90)})
 
 
-def test_a_damaged_index_is_not_merged(tmp_path: Path) -> None:
+def test_an_index_of_an_earlier_version_is_merged(tmp_path: Path) -> None:
     first, second = index_of(tmp_path / "a", numbered(0, 3)), index_of(tmp_path / "b", numbered(5, 9))
+    merged = index_merge([first, as_of_an_earlier_version(second)], tmp_path / "m")
+    kinds = {
+        checksum.partition(":")[0] for checksum in VectorIndex.open(merged).manifest["checksums"].values()
+    }
+    assert kinds == {"xxh3_128", "sha256"}
+    holds(merged, {**numbered(0, 3), **numbered(5, 9)})
+
+
+@pytest.mark.parametrize("version", [Path, as_of_an_earlier_version])
+def test_a_damaged_index_is_not_merged(tmp_path: Path, version: Callable[[Path], Path]) -> None:
+    first, second = index_of(tmp_path / "a", numbered(0, 3)), index_of(tmp_path / "b", numbered(5, 9))
+    version(second)
     content = bytearray((second / "index.faiss").read_bytes())
     content[-3] ^= 1
     (second / "index.faiss").write_bytes(content)

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from index_histories import best, found, signs, vectors_folder
 
+from vidvec_msg.checksums import checksum
 from vidvec_msg.embedders.contract import Vectors
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.retrieval.indexes import folder as index_folder
@@ -31,7 +32,6 @@ from vidvec_msg.retrieval.indexes.faiss_engine import empty_index
 from vidvec_msg.retrieval.indexes.items import ItemTable, first_with_id, write_items
 from vidvec_msg.retrieval.indexes.selection import is_exhaustive, search_among, search_among_nearly_all
 from vidvec_msg.retrieval.indexes.vector_index import VectorIndex
-from vidvec_msg.runs import file_digest
 
 KINDS = ["Flat", "HNSW16,Flat", "IVF8,Flat", "SQ8", "PQ8x4", "IVF8,PQ8x4", "PCA8,IVF8,Flat", "NSG16,Flat",
          "PQ8x4fs", "IVF8,PQ8x4fs", "PQ8x4,RFlat", "RaBitQ"]  # fmt: skip
@@ -277,7 +277,9 @@ def test_a_mapped_index_is_not_read_whole_to_be_checked(copied: Path) -> None:
     content[-5] ^= 1
     (copied / "index.faiss").write_bytes(content)
     assert len(VectorIndex.open(copied, mmap=True)) == 49
-    with pytest.raises(RefusedRequest, match=r"index\.faiss is damaged: found \w{64}, expected SHA-256"):
+    with pytest.raises(
+        RefusedRequest, match=r"index\.faiss is damaged: found xxh3_128:\w{32}, expected xxh3_128:\w{32}\."
+    ):
         VectorIndex.open(copied)
 
 
@@ -286,11 +288,11 @@ def test_faiss_files_are_not_read_once_more_for_their_checksums(
 ) -> None:
     hashed = []
 
-    def digest(path: Path) -> str:
+    def noted(path: Path, *, like: str = "") -> str:
         hashed.append(path.name)
-        return file_digest(path)
+        return checksum(path, like=like)
 
-    monkeypatch.setattr(index_folder, "file_digest", digest)
+    monkeypatch.setattr(index_folder, "checksum", noted)
     VectorIndex.open(copied)
     assert sorted(hashed) == ["deleted.g3.npy", "ids.g2.parquet", "ids.parquet"]
 

@@ -25,7 +25,7 @@ class Record:
         ids: ids of the rows, in order: the items without the failed ones.
         failures: the failed ones, in order.
         file: name of the ``.npy`` file, shape (len(ids), dim).
-        sha256: of that file.
+        checksum: of that file.
     """
 
     first: int
@@ -33,12 +33,14 @@ class Record:
     ids: tuple[str, ...]
     failures: tuple[Failure, ...]
     file: str
-    sha256: str
+    checksum: str
 
     @classmethod
     def read(cls, path: Path) -> Record:
         """The record in a file."""
         content = json.loads(path.read_text(encoding="utf-8"))
+        if "sha256" in content:  # an earlier version began
+            content["checksum"] = content.pop("sha256")
         content["ids"] = tuple(content["ids"])
         content["failures"] = tuple(Failure(**failure) for failure in content["failures"])
         return cls(**content)
@@ -58,19 +60,19 @@ class Stretch:
         stop: position after the last item.
         rows: how many have a vector.
         file: name of the ``.npy`` file.
-        sha256: of that file.
+        checksum: of that file.
     """
 
     first: int
     stop: int
     rows: int
     file: str
-    sha256: str
+    checksum: str
 
     @classmethod
     def of(cls, record: Record) -> Stretch:
         """Without the ids."""
-        return cls(record.first, record.stop, len(record.ids), record.file, record.sha256)
+        return cls(record.first, record.stop, len(record.ids), record.file, record.checksum)
 
     @property
     def failed(self) -> int:

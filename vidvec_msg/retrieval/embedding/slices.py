@@ -135,4 +135,4 @@ def _take(folder: VectorsFolder, first: int, size: int, work: Path) -> None:
         except OSError:  # a file system without links
             shutil.copyfile(folder.path / shard.file, target)
         failed = islice(failures, end - begin - shard.rows)  # in item order, as the shards are
-        Record(begin, end, tuple(ids), tuple(failed), target.name, shard.sha256).write(work)
+        Record(begin, end, tuple(ids), tuple(failed), target.name, shard.checksum).write(work)

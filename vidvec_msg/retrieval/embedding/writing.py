@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
+from vidvec_msg.checksums import checksum, named
 from vidvec_msg.errors import Failure, JobFailed, RefusedRequest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.kept_digests import DIGESTS
@@ -29,7 +30,6 @@ from vidvec_msg.retrieval.embedding.metadata import METADATA, metadata_table
 from vidvec_msg.retrieval.embedding.shard_files import Record, Stretch, joined, shard_name, write_matrix
 from vidvec_msg.runs import (
     digest_of,
-    file_digest,
     only_writer,
     read_json,
     replacing,
@@ -182,7 +182,7 @@ class VectorsWriter:
                 "failed": self.failed,
                 "key": digest_of(self.request),
                 "request": self.request,
-                "shards": [{"file": s.file, "rows": s.rows, "sha256": s.sha256} for s in self._shards],
+                "shards": [{"file": s.file, "rows": s.rows, "checksum": s.checksum} for s in self._shards],
             }
             self._move_up(MANIFEST, lambda path: write_json(path, content))
         self.discard_work()
@@ -232,7 +232,7 @@ class VectorsWriter:
     def _count_in(
         self, path: Path, first: int, stop: int, ids: Sequence[str], failures: Sequence[Failure]
     ) -> Stretch:
-        record = Record(first, stop, tuple(ids), tuple(failures), path.name, file_digest(path))
+        record = Record(first, stop, tuple(ids), tuple(failures), path.name, checksum(path))
         with self._told_when_full():
             record.write(self.work)
         return Stretch.of(record)
@@ -246,7 +246,7 @@ class VectorsWriter:
             stretch = Stretch.of(Record.read(path))
             moved = self.out / stretch.file
             path = moved if moved.exists() else self.work / stretch.file
-            if path.exists() and file_digest(path) == stretch.sha256:
+            if path.exists() and checksum(path, like=stretch.checksum) == named(stretch.checksum):
                 yield stretch
 
     def _record(self, stretch: Stretch) -> Record:

@@ -32,12 +32,13 @@ from typing import Any
 
 import numpy as np
 
+from vidvec_msg.checksums import Checksum, checksum, named
 from vidvec_msg.embedders.check import check_vectors
 from vidvec_msg.embedders.contract import Embedder, EmbedderCard, Prepares, Role, Tallies, Vectors
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item, item_digest
 from vidvec_msg.formats.kept_digests import digests_kept_in
-from vidvec_msg.runs import file_digest, replacing, write_json
+from vidvec_msg.runs import replacing, write_json
 
 log = logging.getLogger(__name__)
 
@@ -159,9 +160,9 @@ class VectorCache:
         path = folder / f"part-{uuid.uuid4().hex}.npy"
         with replacing(path) as temporary:
             temporary.write_bytes(data)
-        write_json(
-            path.with_suffix(".json"), {"keys": list(pending), "sha256": hashlib.sha256(data).hexdigest()}
-        )
+        made = Checksum()
+        made.update(data)
+        write_json(path.with_suffix(".json"), {"keys": list(pending), "checksum": str(made)})
 
     def _index(self, place: tuple[str, str]) -> dict[str, tuple[Path | None, int]]:
         """Where each key of a fingerprint and role stands; parts that are damaged are left out."""
@@ -174,7 +175,8 @@ class VectorCache:
             try:
                 content = json.loads(part.read_text(encoding="utf-8"))
                 if path not in self._arrays:
-                    if file_digest(path) != content["sha256"]:
+                    expected = content["checksum"] if "checksum" in content else content["sha256"]
+                    if checksum(path, like=expected) != named(expected):
                         raise ValueError("its checksum is wrong")
                     self._arrays[path] = np.load(path, mmap_mode="r", allow_pickle=False)
                 index |= {key: (path, row) for row, key in enumerate(content["keys"])}

@@ -242,7 +242,7 @@ def _write_segment(
             f"({words_of(error)}); the index is as it was."
         ) from error
     if exact is not None and entry.vectors is not None:
-        checksums[entry.vectors] = exact.digest
+        checksums[entry.vectors] = exact.checksum
     checksums[entry.index] = write_index(filled, index / entry.index)
     checksums[entry.ids] = write_items(index / entry.ids, ItemTable([folder.path / IDS]), kept)
     return entry, {

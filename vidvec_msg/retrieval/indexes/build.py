@@ -237,7 +237,7 @@ class _Made:
     """What came of a build, for the manifest.
 
     Args:
-        checksums: SHA-256 of the files written.
+        checksums: of the files written.
         search_parameters: as they are stored in the index.
         scores: what the results' scores are: "cosine", "approximate" or "transformed".
         recall: as it was measured; None for an exact index.
@@ -265,7 +265,7 @@ def _make(request: Request, plan: Plan, folder: VectorsFolder, staged: Path) -> 
             watches.append(stack.enter_context(full).add)
         filled = fill(plan, folder, watches=watches)
     if rescored:
-        checksums[EXACT] = full.digest
+        checksums[EXACT] = full.checksum
     recall = None
     if sample is not None and neighbours is not None:
         measurement = Measurement(

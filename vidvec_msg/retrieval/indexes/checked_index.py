@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from vidvec_msg.checksums import named
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.retrieval.indexes.faiss_engine import faiss_module, read_index, words_of
 from vidvec_msg.retrieval.indexes.folder import REMAKE, damaged
@@ -25,7 +26,7 @@ def read_checked(path: Path, *, expected: str = "", mmap: bool = False) -> Any:
 
     Args:
         path: the file.
-        expected: its SHA-256, in hex, which is compared while it is read; empty compares nothing.
+        expected: its checksum, which is compared while it is read; empty compares nothing.
         mmap: maps the file instead of reading it, which compares nothing.
 
     Raises:
@@ -47,14 +48,14 @@ def _compared(path: Path, expected: str) -> Any:
     """The index, if the bytes that it was read from have the checksum."""
     faiss = faiss_module()
     try:
-        with HashedReader(path) as file:
+        with HashedReader(path, like=expected) as file:
             found = faiss.read_index(faiss.PyCallbackIOReader(file.read, _BLOCK))
     except (RuntimeError, MemoryError) as error:
-        if file.digest != expected:
-            raise damaged(path, file.digest, expected) from error
+        if file.checksum != named(expected):
+            raise damaged(path, file.checksum, expected) from error
         raise
-    if file.digest != expected:
-        raise damaged(path, file.digest, expected)
+    if file.checksum != named(expected):
+        raise damaged(path, file.checksum, expected)
     return found
 
 

@@ -203,7 +203,7 @@ def _write(
             watches.append(exact.add)
         filled = _filled(opened, live, plan, watches, anew=anew)
     if entry.vectors is not None:
-        checksums[entry.vectors] = exact.digest
+        checksums[entry.vectors] = exact.checksum
     checksums[entry.index] = write_index(filled, index / entry.index)
     checksums[entry.ids] = write_items(index / entry.ids, opened.items, live)
     sizes = {name: (index / name).stat().st_size for name in checksums}

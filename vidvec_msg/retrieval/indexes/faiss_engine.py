@@ -158,7 +158,7 @@ def _best_of_product(queries: Vectors, rows: Vectors, k: int) -> tuple[Vectors, 
 
 
 def write_index(faiss_index: Any, path: Path) -> str:
-    """Writes an index so that plain ``faiss.read_index`` opens it; SHA-256 of the file, in hex.
+    """Writes an index so that plain ``faiss.read_index`` opens it; the checksum of the file.
 
     Raises:
         OSError: the system's, such as a full disk; FAISS itself would hide it behind a RuntimeError.
@@ -178,7 +178,7 @@ def write_index(faiss_index: Any, path: Path) -> str:
         faiss.write_index(faiss_index, faiss.PyCallbackIOWriter(write))
         if failed:
             raise failed[0]
-    return file.digest
+    return file.checksum
 
 
 def takes_room(faiss_index: Any) -> bool:

@@ -15,10 +15,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from vidvec_msg.checksums import checksum, named
 from vidvec_msg.embedders.contract import EmbedderCard
 from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.formats.vectors import IDS, VectorsFolder
-from vidvec_msg.runs import digest_of, file_digest, read_json, umask
+from vidvec_msg.runs import digest_of, read_json, umask
 
 INDEX = "index.faiss"
 EXACT = "vectors.npy"  # unit vectors of full length, for exact rescoring
@@ -127,19 +128,27 @@ def files_of(manifest: Mapping[str, Any]) -> list[str]:
     return [*names, manifest["deleted"]["file"]] if manifest["deleted"] else names
 
 
-def described(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """What a manifest says of files: ``checksums`` (SHA-256), ``sizes`` (bytes, for every opening)."""
-    names = list(names)
+def described(
+    folder: Path, names: Iterable[str], *, like: Mapping[str, str] | None = None
+) -> dict[str, dict[str, Any]]:
+    """What a manifest says of files: ``checksums``, and ``sizes`` (bytes, for every opening).
+
+    Args:
+        folder: holds them.
+        names: of the files.
+        like: checksums that those of some of the files will be compared with.
+    """
+    names, like = list(names), like or {}
     return {
-        "checksums": {name: file_digest(folder / name) for name in names},
+        "checksums": {name: checksum(folder / name, like=like.get(name, "")) for name in names},
         "sizes": {name: (folder / name).stat().st_size for name in names},
     }
 
 
 def key_of(folder: VectorsFolder, factory: str) -> str:
     """Changes with the vectors, their ids and metadata, their embedder, and the factory."""
-    shards = [shard.sha256 or file_digest(folder.path / shard.file) for shard in folder.files]
-    return digest_of([shards, file_digest(folder.path / IDS), folder.manifest["card"], factory])
+    shards = [shard.checksum or checksum(folder.path / shard.file) for shard in folder.files]
+    return digest_of([shards, checksum(folder.path / IDS), folder.manifest["card"], factory])
 
 
 def is_complete(out: Path, key: str) -> bool:
@@ -191,7 +200,7 @@ def refuse_damaged(path: Path, expected: str, *, size: int | None = None, verify
 
     Args:
         path: the file.
-        expected: its SHA-256, in hex.
+        expected: its checksum.
         size: its bytes; None if the manifest does not say.
         verify: also reads the file to compare the checksum.
 
@@ -205,14 +214,14 @@ def refuse_damaged(path: Path, expected: str, *, size: int | None = None, verify
             f"index {path.parent}: {path.name} is damaged: found {there} bytes, expected {size}. "
             f"Copy it again, or make it again: `{REMAKE}`."
         )
-    if verify and (found := file_digest(path)) != expected:
+    if verify and (found := checksum(path, like=expected)) != named(expected):
         raise damaged(path, found, expected)
 
 
 def damaged(path: Path, found: str, expected: str) -> RefusedRequest:
-    """What is said of a file that is not what the manifest says: its SHA-256, found and expected."""
+    """What is said of a file that is not what the manifest says: its checksum, found and expected."""
     return RefusedRequest(
-        f"index {path.parent}: {path.name} is damaged: found {found}, expected SHA-256 {expected}. "
+        f"index {path.parent}: {path.name} is damaged: found {found}, expected {named(expected)}. "
         f"Copy it again, or make it again: `{REMAKE}`."
     )
 

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vidvec_msg.checksums import checksum
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.vectors import ROW_GROUP
 from vidvec_msg.retrieval.cosine import Positions
 from vidvec_msg.retrieval.indexes.folder import REMAKE
 from vidvec_msg.retrieval.indexes.hashed_file import HashedFile
-from vidvec_msg.runs import file_digest
 
 _LARGEST_KEPT = 4 * ROW_GROUP  # rows of a row group that are copied as they are
 _KEPT_ROWS = 1 << 18  # of row groups that stay in memory, about 60 MB of them
@@ -258,7 +258,7 @@ def write_items(path: Path, items: ItemTable, kept: Mask) -> str:
         kept: (rows,) which of them.
 
     Returns:
-        SHA-256 of the file, in hex.
+        the checksum of the file.
     """
     import pyarrow.parquet as pq
 
@@ -267,7 +267,7 @@ def write_items(path: Path, items: ItemTable, kept: Mask) -> str:
             part = table.take(_as_arrow(np.flatnonzero(kept[first : first + len(table)])))
             if len(part):
                 writer.write_table(part, row_group_size=ROW_GROUP)
-    return file.digest
+    return file.checksum
 
 
 def copy_items(source: Path, target: Path) -> str:
@@ -276,7 +276,7 @@ def copy_items(source: Path, target: Path) -> str:
     Looking ten items up in groups of 50,000 rows took 170 ms, in groups of :data:`ROW_GROUP` 19 ms.
 
     Returns:
-        SHA-256 of the copy, in hex.
+        its checksum.
     """
     import pyarrow.parquet as pq
 
@@ -286,7 +286,7 @@ def copy_items(source: Path, target: Path) -> str:
         items = ItemTable([source])
         return write_items(target, items, np.ones(items.num_rows, dtype=np.bool_))
     shutil.copyfile(source, target)
-    return file_digest(target)
+    return checksum(target)
 
 
 def _as_arrow(positions: Positions) -> Any:

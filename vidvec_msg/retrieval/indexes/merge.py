@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from vidvec_msg.checksums import named
 from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.retrieval.disk_space import refuse_too_large, told_when_full
 from vidvec_msg.retrieval.embedding.shard_files import save_matrix
@@ -72,7 +73,8 @@ def index_merge(indexes: list[Path], out: Path, *, existing: Collision = "refuse
         for folder, manifest in zip(indexes, manifests, strict=True):
             for entry in segments_of(manifest):
                 entries.append(_copied(folder, manifest, entry, staged, len(entries)))
-        names = [name for entry in entries for name in entry.files]
+        copies = _copies(indexes, manifests, entries)
+        names = list(copies)
         deleted = np.flatnonzero(~np.concatenate(live))
         if len(deleted):
             save_matrix(staged / DELETED, deleted.astype(np.int64))
@@ -91,11 +93,11 @@ def index_merge(indexes: list[Path], out: Path, *, existing: Collision = "refuse
             "recall": None,  # none was measured of this one
             "merged_from": [str(folder.resolve()) for folder in indexes],
             "key": "",
-            **described(staged, names),
+            **described(staged, names, like={copy: one.expected for copy, one in copies.items()}),
             "versions": software_versions(),
         }
         merged.pop("estimate", None)
-        _refuse_changed(indexes, manifests, merged)
+        _refuse_changed(copies, merged["checksums"])
         write_json(staged / MANIFEST, merged)
     log.info("merged %d indexes into %s", len(indexes), out)
     tell_state(out, merged)
@@ -179,19 +181,34 @@ def _copied(
     return SegmentEntry.from_dict({**entry.to_dict(), **names})
 
 
-def _refuse_changed(
-    indexes: Sequence[Path], manifests: Sequence[dict[str, Any]], merged: dict[str, Any]
-) -> None:
+class _Source(NamedTuple):
+    """What a file was copied from: index folder, name there, and the checksum that its manifest says."""
+
+    folder: Path
+    name: str
+    expected: str
+
+
+def _copies(
+    indexes: Sequence[Path], manifests: Sequence[dict[str, Any]], entries: Sequence[SegmentEntry]
+) -> dict[str, _Source]:
+    """The files of the copied segments, in order, and what each was copied from."""
+    copied = iter(entries)
+    return {
+        copy: _Source(folder, name, manifest["checksums"][name])
+        for folder, manifest in zip(indexes, manifests, strict=True)
+        for entry in segments_of(manifest)
+        for name, copy in zip(entry.files, next(copied).files, strict=True)
+    }
+
+
+def _refuse_changed(copies: Mapping[str, _Source], checksums: Mapping[str, str]) -> None:
     """Refuses copies that are not what their manifests said: damaged, or changed while they were made."""
-    copied = iter(SegmentEntry.from_dict(content) for content in merged["segments"])
     problems = Problems("indexes cannot be merged")
-    for folder, manifest in zip(indexes, manifests, strict=True):
-        for entry in segments_of(manifest):
-            for name, copy in zip(entry.files, next(copied).files, strict=True):
-                found, expected = merged["checksums"][copy], manifest["checksums"][name]
-                if found != expected:
-                    problems.add(
-                        f"{folder}: {name} is damaged, or was changed meanwhile: found {found}, expected "
-                        f"SHA-256 {expected}"
-                    )
+    for copy, (folder, name, expected) in copies.items():
+        if checksums[copy] != named(expected):
+            problems.add(
+                f"{folder}: {name} is damaged, or was changed meanwhile: found {checksums[copy]}, expected "
+                f"{named(expected)}"
+            )
     problems.refuse_if_any()

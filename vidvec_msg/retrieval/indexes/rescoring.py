@@ -42,9 +42,9 @@ class ExactVectors:
         self._file.write(np.ascontiguousarray(rows, dtype=self._dtype))
 
     @property
-    def digest(self) -> str:
-        """SHA-256 of the file, in hex, when it is closed."""
-        return self._file.digest
+    def checksum(self) -> str:
+        """Of the file, when it is closed."""
+        return self._file.checksum
 
     def __enter__(self) -> ExactVectors:
         return self
