@@ -75,6 +75,34 @@ def test_an_output_folder_must_be_new_empty_or_ours(tmp_path: Path) -> None:
         runs.require_new(tmp_path / "state.json", option="--out")
 
 
+def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file" / "run", tmp_path / "file" / "deeper" / "run"):
+        with pytest.raises(RefusedRequest) as refusal:
+            runs.require_new(out, option="--out")
+        assert str(refusal.value) == (
+            f"--out {out} cannot be created: {tmp_path / 'file'} is no folder; give a folder elsewhere."
+        )
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(RefusedRequest, match=r"link/run cannot be created: .*link is no folder"):
+        runs.refuse_unwritable(tmp_path / "link" / "run", option="--out")
+    # whoever runs the tests may have every right
+    monkeypatch.setattr(runs.os, "access", lambda place, mode: Path(place) != tmp_path)
+    with pytest.raises(RefusedRequest, match=rf"new/run cannot be created: {tmp_path} cannot be written"):
+        runs.require_new(tmp_path / "new" / "run", option="--out")
+    with pytest.raises(RefusedRequest, match=rf"--out {tmp_path} cannot be written: {tmp_path} cannot be wr"):
+        runs.require_new(tmp_path, option="--out")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_in_the_working_folder_can_be_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs.require_new(Path("new/run"), option="--out")
+    runs.require_new(Path(), option="--out")
+
+
 def test_versions_name_what_can_change_a_vector() -> None:
     assert {"vidvec-msg", "torch", "transformers", "numpy"} <= set(runs.software_versions())
 

@@ -166,8 +166,9 @@ def require_new(out: Path, *, option: str, resumable: str | None = None) -> None
         resumable: name of a file whose presence means that this job began the folder and may go on.
 
     Raises:
-        RefusedRequest: ``out`` is a file, or holds files of another job.
+        RefusedRequest: ``out`` is a file, cannot be created, or holds files of another job.
     """
+    refuse_unwritable(out, option=option)
     if out.is_file():
         raise RefusedRequest(f"{option} {out} is a file; give a folder that is new or empty.")
     if not out.is_dir() or not any(out.iterdir()):
@@ -175,6 +176,26 @@ def require_new(out: Path, *, option: str, resumable: str | None = None) -> None
     if resumable is not None and (out / resumable).exists():
         return
     raise RefusedRequest(f"{option} {out} already holds files; give another folder, or remove it first.")
+
+
+def refuse_unwritable(folder: Path, *, option: str) -> None:
+    """Refuses a folder that cannot be created, or into which nothing can be written; nothing is.
+
+    Args:
+        folder: which need not exist; one that is a file is left to those who say what else it may be.
+        option: the option to change, for the message.
+
+    Raises:
+        RefusedRequest: the message names the place that is in the way.
+    """
+    # os.path: a place behind a folder that cannot be read is none, where Path.exists raises
+    place = next(one for one in (folder, *folder.absolute().parents) if os.path.lexists(one))
+    wrong = f"{place} is no folder" if not place.is_dir() else ""
+    if not wrong and not os.access(place, os.W_OK | os.X_OK):
+        wrong = f"{place} cannot be written by this user"
+    if wrong and (place != folder or place.is_dir()):
+        done = "written" if place == folder else "created"
+        raise RefusedRequest(f"{option} {folder} cannot be {done}: {wrong}; give a folder elsewhere.")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import FAMILIES, Family, build_tiny_mllm
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, BertConfig
 
 from vidvec_msg.embedders.backbone import load_backbone
 from vidvec_msg.embedders.language_model import (
@@ -173,8 +173,24 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_without_a_language_model_is_refused() -> None:
-    with pytest.raises(RefusedRequest, match="Linear has no language model with transformer blocks"):
+    with pytest.raises(
+        RefusedRequest, match="Linear has no language model with a list of transformer blocks"
+    ):
         language_model_of(nn.Linear(2, 2))
+
+
+def test_the_model_without_a_language_model_is_named_with_what_is_accepted(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8}
+    BertConfig(vocab_size=9, is_decoder=True, **sizes).save_pretrained(tmp_path)
+    for load in (load_language_model, language_model_outline):
+        with pytest.raises(RefusedRequest) as refusal:
+            load(tmp_path)
+        assert str(refusal.value) == (
+            f"model {tmp_path} (BertLMHeadModel) has no language model with a list of transformer blocks "
+            "called layers; give (--model.model) a folder or a hub name of a multimodal LLM or an LLM that "
+            "has (of transformers' AutoModelForImageTextToText or AutoModelForCausalLM, such as Qwen's or "
+            "Llama's)"
+        )
 
 
 def rename(folder: Path, pattern: str, replacement: str) -> None:

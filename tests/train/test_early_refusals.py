@@ -5,13 +5,18 @@ from __future__ import annotations
 
 import shutil
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from tiny_models import build_tiny_mllm
 
 from vidvec_msg.cli import main as cli
+from vidvec_msg.errors import Problems
+from vidvec_msg.train.options import check_options, options_parser
+from vidvec_msg.train.resuming import expected
 
 Told = Callable[..., str]
 
@@ -120,6 +125,23 @@ def test_before_the_weights_are_read(told: Told, words: list[str], problem: str)
             ["--trainer.devices=3", "--data.validation_fraction=0.09", "--data.batch_size=2"],
             "data: 2 pairs validate on 3 ranks; each needs one",
         ),
+        (
+            ["--trainer.max_steps=0"],
+            "trainer.max_steps is 0, and a fit without a step makes nothing: give at least 1",
+        ),
+        (["--trainer.max_epochs=0"], "trainer.max_epochs is 0, and a fit without a step makes nothing"),
+        (
+            ["--trainer.limit_train_batches=0"],
+            "trainer.limit_train_batches is 0, which leaves none of an epoch's 6 batches: give at least 1",
+        ),
+        (
+            ["--trainer.overfit_batches=0.1"],
+            "trainer.overfit_batches is 0.1, which leaves none of an epoch's 6 batches",
+        ),
+        (
+            ["--data.batch_size=25"],
+            "24 pairs do not fill one batch of 25 over all ranks. Lower data.batch_size",
+        ),
         (["--seed_everything=-3"], "fit refused: seed_everything: -3 is not in bounds"),
     ],
 )
@@ -209,6 +231,58 @@ def test_a_checkpoint_that_is_none(told: Told, tmp_path: Path) -> None:
     assert f"--ckpt_path {tmp_path / 'half.ckpt'} is no checkpoint, or a part of one" in told(
         f"--ckpt_path={tmp_path / 'half.ckpt'}"
     )
+
+
+def test_a_checkpoint_that_torch_cannot_read(told: Told, tmp_path: Path) -> None:
+    path = tmp_path / "other.ckpt"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a", "b")
+    assert f"--ckpt_path {path}: it cannot be read (" in told(f"--ckpt_path={path}")
+
+
+def test_a_checkpoint_of_another_run(
+    told: Told, damaged: Path, tiny: Path, pairs_file: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "other.ckpt"
+    torch.save({"state_dict": {}}, path)
+    found = told(f"--ckpt_path={path}")
+    assert "fit refused: 1 problem" in found
+    assert (
+        f"--ckpt_path {path}: the checkpoint does not say what it is of: it is not one of this ver" in found
+    )
+
+    options = options_parser().parse_args([f"--model.model={tiny}", f"--data.pairs={pairs_file}"])
+    account = expected(options, check_options(options, Problems("")))
+    torch.save({"of": account}, path)
+    assert f"{path}: the checkpoint is of another base model: {tiny} (hidden size 64" in told(
+        f"--ckpt_path={path}"
+    )
+
+    options = options_parser().parse_args([f"--model.model={damaged}", f"--data.pairs={pairs_file}"])
+    account = expected(options, check_options(options, Problems("")))
+    torch.save({"of": account}, path)
+    assert "its weights cannot be read" in told(f"--ckpt_path={path}")  # it is of this run
+    found = told(f"--ckpt_path={path}", "--model.lora.r=4")
+    assert f"--ckpt_path {path}: the checkpoint is of another adapter: 42 weights differ" in found
+    found = told(f"--ckpt_path={path}", "--model.loss.learn_temperature=true")
+    assert "1 weights differ, for example loss.temperature.logarithm is not there in it and ()" in found
+
+
+def test_a_guide_that_cannot_be_read(told: Told, damaged: Path, tmp_path: Path) -> None:
+    def of(guide: object) -> str:
+        return told("--model.loss=GuidedInfoNCE", f"--model.loss.guide={guide}")
+
+    assert f"'st:{tmp_path / 'none'}': cannot load the sentence-transformers model" in of(
+        f"st:{tmp_path / 'none'}"
+    )
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "embedder.json").write_text("{}")
+    assert f"embedder '{tmp_path / 'saved'}': embedder {tmp_path / 'saved'}: embedder.json: " in of(
+        tmp_path / "saved"
+    )
+    found = of(f"mllm:{damaged}")
+    assert f"embedder 'mllm:{damaged}': {damaged / 'model.safetensors'} cannot be read (" in found
+    assert "fit refused: 1 problem" in found
 
 
 def test_deepspeeds_options(told: Told, tmp_path: Path) -> None:

@@ -55,6 +55,12 @@ def test_a_file_is_refused(tmp_path: Path) -> None:
         refuse_bad_run(str(tmp_path / "file"), None)
 
 
+def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RefusedRequest, match=r"root_dir .*run cannot be created: .*file is no fold"):
+        refuse_bad_run(str(tmp_path / "file" / "run"), None)
+
+
 def test_last_is_the_run_folders_own(tmp_path: Path) -> None:
     last_checkpoint(tmp_path).parent.mkdir()
     last_checkpoint(tmp_path).touch()

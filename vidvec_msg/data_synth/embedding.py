@@ -38,10 +38,10 @@ class MessageVectors:
         """Notes what is wrong with the spec, without loading the model."""
         if self.spec is None:
             return
-        from vidvec_msg.embedders.load import check_spec
+        from vidvec_msg.embedders.readable import refuse_unreadable
 
         try:
-            check_spec(self.spec)
+            refuse_unreadable(self.spec)
         except RefusedRequest as refusal:
             problems.add(str(refusal).replace("\n", "\n  "))
 

@@ -59,8 +59,8 @@ def load_language_model(
         RefusedRequest: the model cannot be read, has no language model, or lacks weights of it.
     """
     shared: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
-    config = _configuration(model, **shared)
-    tower_class: Any = type(language_model_of(_outline(config, model, trust_remote_code)))
+    config = configuration_of(model, **shared)
+    tower_class: Any = type(language_model_of(_outline(config, model, trust_remote_code), model=model))
     try:
         with quiet_progress(), _quiet_about_unused_weights():
             tower, report = tower_class.from_pretrained(
@@ -106,12 +106,16 @@ def language_model_outline(
     Raises:
         RefusedRequest: the configuration cannot be read, or is of a model without a language model.
     """
-    config = _configuration(model, revision=revision, trust_remote_code=trust_remote_code)
-    return language_model_of(_outline(config, model, trust_remote_code))
+    config = configuration_of(model, revision=revision, trust_remote_code=trust_remote_code)
+    return language_model_of(_outline(config, model, trust_remote_code), model=model)
 
 
-def language_model_of(full_model: Any) -> nn.Module:
+def language_model_of(full_model: Any, *, model: str | Path = "") -> nn.Module:
     """The module of a full model that an adapter of :func:`load_language_model`'s tower fits.
+
+    Args:
+        full_model: a multimodal LLM or an LLM.
+        model: the folder or hub name that it is of, for the message.
 
     Raises:
         RefusedRequest: the model has none.
@@ -119,9 +123,12 @@ def language_model_of(full_model: Any) -> nn.Module:
     inner = getattr(full_model, "thinker", full_model)  # Qwen-Omni: the thinker reads, the talker speaks
     decoder = inner.get_decoder() if hasattr(inner, "get_decoder") else None
     if not isinstance(decoder, nn.Module) or not hasattr(decoder, "layers"):
+        kind = type(full_model).__name__
         raise RefusedRequest(
-            f"{type(full_model).__name__} has no language model with transformer blocks; give a multimodal "
-            "LLM or an LLM (models of transformers' AutoModelForImageTextToText or AutoModelForCausalLM)"
+            f"{f'model {model} ({kind})' if model else kind} has no language model with "
+            "a list of transformer blocks called layers; give (--model.model) a folder or a hub name of a "
+            "multimodal LLM or an LLM that has (of transformers' AutoModelForImageTextToText or "
+            "AutoModelForCausalLM, such as Qwen's or Llama's)"
         )
     return decoder
 
@@ -162,7 +169,8 @@ def linear_targets(tower: nn.Module) -> str:
             paths.add(r"\.".join(["layers", f"(?:{blocks})", *inner]))
     if not paths:
         raise RefusedRequest(
-            f"{type(tower).__name__} has no linears in its blocks; name LoRA's targets yourself"
+            f"{type(tower).__name__} has no linears (torch.nn.Linear) in its blocks, which LoRA adapts; "
+            "train it in full (--model.tuning full), or give another model (--model.model)"
         )
     return f"^(?:{'|'.join(sorted(paths))})$"
 
@@ -198,8 +206,12 @@ def hidden_state(
         return state()
 
 
-def _configuration(model: str | Path, *, revision: str | None, trust_remote_code: bool) -> Any:
-    """The configuration of the part of a model that reads."""
+def configuration_of(model: str | Path, *, revision: str | None, trust_remote_code: bool) -> Any:
+    """The configuration of the part of a model that reads.
+
+    Raises:
+        RefusedRequest: it cannot be read.
+    """
     from transformers import AutoConfig
 
     shared = {"revision": revision, "trust_remote_code": trust_remote_code}

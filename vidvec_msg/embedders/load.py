@@ -128,7 +128,7 @@ def load_embedder(spec: str | Path, **options: Any) -> Embedder:
         RefusedRequest: nothing of this name, an unknown option, a value that an option does not take, or a
             model that cannot be loaded. The message says what is accepted.
     """
-    plan, settings = _checked_plan(str(spec), options)
+    plan, settings = plan_of(str(spec), options)
     try:
         embedder = plan.make(*plan.arguments, **settings)
     except RefusedRequest:
@@ -144,7 +144,7 @@ def check_spec(spec: str | Path) -> None:
     Raises:
         RefusedRequest: nothing of this name, an unknown option, or a value of the wrong kind.
     """
-    _checked_plan(str(spec), {})
+    plan_of(str(spec), {})
 
 
 def parse_options(spec: str, signed: Maker, *, what: str) -> tuple[str, dict[str, Any]]:
@@ -163,8 +163,16 @@ def parse_options(spec: str, signed: Maker, *, what: str) -> tuple[str, dict[str
     return name, {key: _converted(signed, key, value) for key, value in given.items()}
 
 
-def _checked_plan(spec: str, options: Mapping[str, Any]) -> tuple[Plan, dict[str, Any]]:
-    """How a spec is made, and with which options; those given as arguments go before those of the spec."""
+def plan_of(spec: str, options: Mapping[str, Any]) -> tuple[Plan, dict[str, Any]]:
+    """How the embedder of a spec is made, and with which options; nothing is loaded.
+
+    Args:
+        spec: see :func:`load_embedder`.
+        options: those given as arguments, which go before those of the spec.
+
+    Raises:
+        RefusedRequest: see :func:`check_spec`.
+    """
     name, given = _split_options(spec)
     plan = _plan(name)
     _check_options(plan.signature, {**plan.defaults, **given, **options}, spec=spec)

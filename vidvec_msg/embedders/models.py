@@ -159,14 +159,7 @@ def weights_digest(folder: Path) -> str:
     Raises:
         RefusedRequest: no safetensors file; pickled weights are never opened.
     """
-    found = sorted(folder.glob("*.safetensors"))
-    if not found:
-        pickled = sorted(path.name for path in folder.glob("*") if path.suffix in _PICKLED)
-        seen = f"; {', '.join(pickled)} would have to be unpickled, which runs code" if pickled else ""
-        raise RefusedRequest(
-            f"{folder} holds no .safetensors file{seen}. Save the model with safetensors: "
-            "`model.save_pretrained(folder)` in a current transformers does."
-        )
+    found = weights_files(folder)
     digest = hashlib.sha256()
     reading = [folder / name for name in _READING if (folder / name).is_file()]
     for path in [*found, *reading]:
@@ -176,6 +169,23 @@ def weights_digest(folder: Path) -> str:
         kept = {key: value for key, value in config.items() if key not in _OF_PLACE}
         digest.update(f"{_ADAPTER}\0{digest_of(kept)}\0".encode())
     return digest.hexdigest()
+
+
+def weights_files(folder: Path) -> list[Path]:
+    """A folder's safetensors files, by name.
+
+    Raises:
+        RefusedRequest: there is none; pickled weights are never opened.
+    """
+    found = sorted(folder.glob("*.safetensors"))
+    if not found:
+        pickled = sorted(path.name for path in folder.glob("*") if path.suffix in _PICKLED)
+        seen = f"; {', '.join(pickled)} would have to be unpickled, which runs code" if pickled else ""
+        raise RefusedRequest(
+            f"{folder} holds no .safetensors file{seen}. Save the model with safetensors: "
+            "`model.save_pretrained(folder)` in a current transformers does."
+        )
+    return found
 
 
 def digest_of_loaded(source: str, *, revision: str | None = None, adapter: str | Path | None = None) -> str:

@@ -34,11 +34,7 @@ def open_model(
     from sentence_transformers import SentenceTransformer
 
     path = Path(model).expanduser()
-    if not path.is_dir() and (path.is_absolute() or model.startswith((".", "~"))):
-        raise RefusedRequest(
-            f"cannot load the sentence-transformers model {model!r}: no such folder; st: is followed by a "
-            "folder that sentence-transformers wrote, a model checkpoint, or a hub name org/name"
-        )
+    check_folder(model)
     logger.info("loading %s", model)
     try:
         with quiet_progress():
@@ -58,6 +54,20 @@ def open_model(
         raise RefusedRequest(
             f"cannot load the sentence-transformers model {model!r}: {error}{missing}"
         ) from error
+
+
+def check_folder(model: str) -> None:
+    """Refuses a model that is called as a folder is and is none.
+
+    Raises:
+        RefusedRequest: the message says what is accepted.
+    """
+    path = Path(model).expanduser()
+    if not path.is_dir() and (path.is_absolute() or model.startswith((".", "~"))):
+        raise RefusedRequest(
+            f"cannot load the sentence-transformers model {model!r}: no such folder; st: is followed by a "
+            "folder that sentence-transformers wrote, a model checkpoint, or a hub name org/name"
+        )
 
 
 def folder_of_model(model: str, *, revision: str | None) -> Path:

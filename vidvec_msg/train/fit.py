@@ -33,6 +33,7 @@ from vidvec_msg.train.ending_together import ending_together
 from vidvec_msg.train.loggers import check_loggers, loggers_of, place_loggers, without_place, without_secrets
 from vidvec_msg.train.module import TextContrastive
 from vidvec_msg.train.options import DEFAULTS, check_options, collecting, explained
+from vidvec_msg.train.resuming import refuse_checkpoint_of_another
 from vidvec_msg.train.strategies.asked_for import ours, put_ours_in_place
 
 
@@ -136,6 +137,9 @@ class FitCLI(LightningCLI):
                 "there is nothing to measure: give pairs (--data.validation, --data.validation_fraction) "
                 "or a callback that measures (trainer.callbacks: RetrievalValidation)"
             )
+        if options.ckpt_path and not problems.found:  # what is wrong may be why it differs
+            with collecting(problems):
+                refuse_checkpoint_of_another(options.ckpt_path, options, checked)
         problems.refuse_if_any()
         if data is None:
             raise RuntimeError("the data cannot be read, and no problem was noted")

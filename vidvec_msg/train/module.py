@@ -277,11 +277,7 @@ class TextContrastive(LightningModule):
 
     def on_load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
         """Refuses a checkpoint of another run, which a load that is not strict would take without a word."""
-        if provenance.KEY not in checkpoint:
-            raise RefusedRequest(
-                "the checkpoint does not say what it is of: it is not one of this version of vidvec-msg fit"
-            )
-        provenance.refuse_another(checkpoint[provenance.KEY], self)
+        provenance.refuse_another(provenance.of_checkpoint(checkpoint), provenance.describe(self))
         self.report.restore(checkpoint["account"])
 
 

@@ -22,9 +22,9 @@ from pytorch_lightning import Trainer
 from pytorch_lightning.cli import LightningArgumentParser
 
 from vidvec_msg.embedders.language_model import keep_blocks, language_model_outline
-from vidvec_msg.embedders.load import check_spec
 from vidvec_msg.embedders.models import resolve_model
 from vidvec_msg.embedders.prompts import resolve_prompt
+from vidvec_msg.embedders.readable import refuse_unreadable
 from vidvec_msg.errors import Problems, RefusedRequest, explain_unknown
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.train.datamodule import PairsData, read_sources
@@ -115,7 +115,7 @@ def check_options(options: Namespace, problems: Problems, *, trains: bool = True
     with collecting(problems):
         loss = made(model.loss)
         if loss is not None and loss.guide is not None:
-            check_spec(loss.guide)
+            refuse_unreadable(loss.guide)
         if loss is not None and sharding_of(options.trainer.strategy) == "FSDP":
             refuse_strangers([f"loss.{name}" for name, one in loss.named_parameters() if one.requires_grad])
     with collecting(problems):
@@ -148,7 +148,9 @@ def check_options(options: Namespace, problems: Problems, *, trains: bool = True
             data.check_validation(ranks)
             if trains:
                 plan, _ = data.checked_plan(ranks)
-                _refuse_rare_validation(options.trainer, batches=len(plan), validates=bool(data.validation))
+                batches = _batches_of_an_epoch(options.trainer, len(plan))
+                _refuse_no_batches(options.trainer, batches, of=len(plan))
+                _refuse_rare_validation(options.trainer, batches=batches, validates=bool(data.validation))
     if not asked:  # whatever is wrong with its other options, its files are looked at
         with collecting(problems):
             read_sources((options.data.pairs, options.data.validation), options.data.columns)
@@ -209,6 +211,9 @@ def check_trainer(options: Namespace, problems: Problems, *, trains: bool) -> in
     for name, least in LEAST.items():
         if (value := trainer.get(name)) is not None and value < least:
             problems.add(f"trainer.{name} is {value}; it must be at least {least}")
+    for name in ("max_steps", "max_epochs"):
+        if trains and not trainer.fast_dev_run and trainer.get(name) == 0:
+            problems.add(f"trainer.{name} is 0, and a fit without a step makes nothing: give at least 1")
     given = {name: value for name, value in vars(trainer).items() if not _is_made(value)}
     found: dict[str, None] = {}
     if len(problems.found) == before and (refusal := _refusal(given, trainer.strategy)):
@@ -222,14 +227,30 @@ def check_trainer(options: Namespace, problems: Problems, *, trains: bool) -> in
     return ranks
 
 
+def _batches_of_an_epoch(trainer: Namespace, planned: int) -> int:
+    """Batches that the trainer takes of those that are planned."""
+    limits = (trainer.overfit_batches or None, trainer.limit_train_batches)
+    limit = next((one for one in limits if one is not None), 1.0)
+    return min(limit, planned) if isinstance(limit, int) else int(limit * planned)
+
+
+def _refuse_no_batches(trainer: Namespace, batches: int, *, of: int) -> None:
+    """Refuses a share of the batches that is none."""
+    if batches or trainer.fast_dev_run:
+        return
+    name = "overfit_batches" if trainer.overfit_batches else "limit_train_batches"
+    raise RefusedRequest(
+        f"trainer.{name} is {trainer[name]}, which leaves none of an epoch's {of} batches: give at least 1, "
+        "or a larger share (of 1.0)"
+    )
+
+
 def _refuse_rare_validation(trainer: Namespace, *, batches: int, validates: bool) -> None:
     """Refuses an interval of validations that no epoch is long enough for."""
     every = trainer.val_check_interval
     counted = isinstance(every, int) and trainer.check_val_every_n_epoch is not None
     if not (validates and counted) or trainer.fast_dev_run or trainer.limit_val_batches == 0:
         return
-    if limit := trainer.overfit_batches or trainer.limit_train_batches:  # a number of them, or a share
-        batches = min(limit, batches) if isinstance(limit, int) else int(limit * batches)
     if every > batches:
         raise RefusedRequest(
             f"trainer.val_check_interval is {every}, and an epoch has {batches} batches: give at most as "

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
 from vidvec_msg.embedders.models import local_folder, resolve_model
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.runs import read_json, write_json
@@ -29,13 +31,43 @@ _SAMPLES, _SAMPLE = 16, 1 << 16  # places of a weights file, and bytes at each
 
 def describe(module: TextContrastive) -> dict[str, Any]:
     """The base model and the names and shapes of what trains."""
+    strategy = None if module._trainer is None else module._trainer.strategy
+    return account(
+        module,
+        base_model=module.base_model,
+        revision=module.revision,
+        hidden_size=int(module.tower.config.hidden_size),
+        layout=layout_of(type(strategy)),
+        ranks=ranks(),
+    )
+
+
+def account(
+    module: nn.Module,
+    *,
+    base_model: str,
+    revision: str | None,
+    hidden_size: int,
+    layout: str,
+    ranks: int,
+) -> dict[str, Any]:
+    """What a checkpoint says that it is of.
+
+    Args:
+        module: holds the language model as ``tower`` and the loss as ``loss``, with weights or without.
+        base_model: as it was given.
+        revision: its commit.
+        hidden_size: its width.
+        layout: see :func:`layout_of`.
+        ranks: processes that train together.
+    """
     return {
-        "base_model": module.base_model,
-        "revision": module.revision,
-        "hidden_size": int(module.tower.config.hidden_size),
-        "base_digest": _base_digest(module),
-        "ranks": ranks(),
-        "layout": _layout(module),
+        "base_model": base_model,
+        "revision": revision,
+        "hidden_size": hidden_size,
+        "base_digest": _base_digest(base_model, revision),
+        "ranks": ranks,
+        "layout": layout,
         "weights": {
             # under ZeRO-3 a shard's own shape is (0,); DeepSpeed keeps the whole shape beside it
             name: list(getattr(weight, "ds_shape", weight.shape))
@@ -45,17 +77,30 @@ def describe(module: TextContrastive) -> dict[str, Any]:
     }
 
 
-def refuse_another(found: Mapping[str, Any], module: TextContrastive) -> None:
+def of_checkpoint(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What the content of a checkpoint says that it is of.
+
+    Raises:
+        RefusedRequest: it says nothing.
+    """
+    if KEY not in content:
+        raise RefusedRequest(
+            "the checkpoint does not say what it is of: it is not one of this version of vidvec-msg fit"
+        )
+    found: dict[str, Any] = content[KEY]
+    return found
+
+
+def refuse_another(found: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     """Refuses to continue a run of another base model or with other weights that train.
 
     Args:
         found: what :func:`describe` said when the checkpoint was written.
-        module: what is to be continued.
+        own: the same of what is to be continued.
 
     Raises:
         RefusedRequest: the message names what differs.
     """
-    own = describe(module)
     if found.get("layout", "") != own["layout"]:
         there, here = (account.get("layout") or "whole weights" for account in (found, own))
         raise RefusedRequest(
@@ -78,16 +123,20 @@ def refuse_another(found: Mapping[str, Any], module: TextContrastive) -> None:
         )
 
 
-def refuse_other_ranks(found: Mapping[str, Any]) -> None:
+def refuse_other_ranks(found: Mapping[str, Any], own: int) -> None:
     """Refuses a checkpoint whose shards were written by another number of ranks.
+
+    Args:
+        found: what :func:`describe` said when the checkpoint was written.
+        own: ranks of this run.
 
     Raises:
         RefusedRequest: it was.
     """
-    if found["ranks"] != ranks():
+    if found["ranks"] != own:
         raise RefusedRequest(
             f"the checkpoint was written by {found['ranks']} ranks and holds a share for each; this run has "
-            f"{ranks()}. Continue it with as many (--trainer.devices, --trainer.num_nodes)."
+            f"{own}. Continue it with as many (--trainer.devices, --trainer.num_nodes)."
         )
 
 
@@ -106,13 +155,18 @@ def read(folder: Path) -> dict[str, Any]:
     return read_json(folder / FILE, what="checkpoint", made_by="vidvec-msg fit")
 
 
-def _base_digest(module: TextContrastive) -> str:
+def layout_of(strategy: type) -> str:
+    """The strategy, where it keeps the optimizer's state in a file of another form than plain training."""
+    return strategy.__name__ if hasattr(strategy, "shard") else ""
+
+
+def _base_digest(base_model: str, revision: str | None) -> str:
     """Tells weights of a base model from others, wherever they lie; empty where they are not files here.
 
     Every weights file counts with its size and bytes from 16 places: two trainings of a model differ
     everywhere, and a checkpoint shall not wait for 15 GB to be read.
     """
-    folder = local_folder(resolve_model(module.base_model), revision=module.revision)
+    folder = local_folder(resolve_model(base_model), revision=revision)
     if folder is None:
         return ""
     digest = hashlib.sha256()
@@ -124,12 +178,6 @@ def _base_digest(module: TextContrastive) -> str:
                 stream.seek(max(size - _SAMPLE, 0) * place // (_SAMPLES - 1))
                 digest.update(stream.read(_SAMPLE))
     return digest.hexdigest()
-
-
-def _layout(module: TextContrastive) -> str:
-    """The strategy, where it keeps the optimizer's state in a file of another form than plain training."""
-    strategy = None if module._trainer is None else module._trainer.strategy
-    return type(strategy).__name__ if hasattr(strategy, "shard") else ""
 
 
 def _same_base(found: Mapping[str, Any], own: Mapping[str, Any]) -> bool:

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 from vidvec_msg.errors import RefusedRequest
+from vidvec_msg.runs import refuse_unwritable
 
 OPTION = "--trainer.default_root_dir"
 CONFIG = "config.yaml"
@@ -32,7 +33,7 @@ def before_replacement(checkpoint: Path) -> Path:
 
 
 def refuse_bad_run(run: str | None, checkpoint: str | None) -> None:
-    """Refuses a fit that has no folder, or a folder of another run.
+    """Refuses a fit that has no folder, one that cannot be written, or that of another run.
 
     Args:
         run: the folder.
@@ -45,6 +46,7 @@ def refuse_bad_run(run: str | None, checkpoint: str | None) -> None:
     if run is None:
         raise RefusedRequest(f"a fit needs a folder to write to: give {OPTION} RUN")
     folder = Path(run)
+    refuse_unwritable(folder, option=OPTION)
     if folder.is_file():
         raise RefusedRequest(f"{OPTION} {run} is a file; give a folder that is new or empty.")
     if not folder.is_dir() or not any(folder.iterdir()):

@@ -135,7 +135,8 @@ def strategy_problems(
 
 
 def _in_lightnings_words(name: str) -> str:
-    """A strategy's name with a stage of ZeRO ("zero3", "deepspeed-3") as Lightning calls it, and without the
-    ending of its classes: in spelling alone they lie near other strategies, or near none."""
+    """A strategy's name with ZeRO or a stage of it ("zero", "zero3", "deepspeed-3") as Lightning calls it,
+    and without the ending of its classes: in spelling alone they lie near other strategies, or near none."""
     staged = re.sub(r"(?:(?:deepspeed|zero|stage)[\W_]*)+(?=\d)", "deepspeed_stage_", name.casefold())
-    return staged.removesuffix("strategy")
+    named = re.sub(r"(?:deepspeed[\W_]*)?zero", "deepspeed", staged)
+    return named.removesuffix("strategy")

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.extras import require
 from vidvec_msg.train import provenance
+from vidvec_msg.train.gather import ranks
 
 if TYPE_CHECKING:
     from deepspeed import DeepSpeedEngine
@@ -154,8 +155,8 @@ class DeepSpeed(DeepSpeedStrategy):
             RefusedRequest: the checkpoint is of another run, or of another number of ranks.
         """
         found = provenance.read(Path(checkpoint_path))
-        provenance.refuse_another(found, self.lightning_module)  # type: ignore[arg-type]
-        provenance.refuse_other_ranks(found)
+        provenance.refuse_another(found, provenance.describe(self.lightning_module))  # type: ignore[arg-type]
+        provenance.refuse_other_ranks(found, ranks())
         return super().load_checkpoint(checkpoint_path, weights_only)
 
 
