@@ -19,7 +19,7 @@ from vidvec_msg.checksums import checksum, named
 from vidvec_msg.embedders.contract import EmbedderCard
 from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.formats.vectors import IDS, VectorsFolder
-from vidvec_msg.runs import digest_of, read_json, umask
+from vidvec_msg.runs import digest_of, file_digest, read_json, umask
 
 INDEX = "index.faiss"
 EXACT = "vectors.npy"  # unit vectors of full length, for exact rescoring
@@ -148,7 +148,7 @@ def described(
 def key_of(folder: VectorsFolder, factory: str) -> str:
     """Changes with the vectors, their ids and metadata, their embedder, and the factory."""
     shards = [shard.checksum or checksum(folder.path / shard.file) for shard in folder.files]
-    return digest_of([shards, checksum(folder.path / IDS), folder.manifest["card"], factory])
+    return digest_of([shards, file_digest(folder.path / IDS), folder.manifest["card"], factory])
 
 
 def is_complete(out: Path, key: str) -> bool:

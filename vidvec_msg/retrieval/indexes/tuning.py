@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 K = 10
 QUERIES = 100  # an exact search for so many costs what assigning all vectors to 100 lists does
-_BLOCK = 8192  # vectors that are compared with the queries at once
+_BLOCK = 4096  # vectors that are compared with the queries at once
 _TIE = 1e-6  # cosines nearer than this are equal: float32 sums in another order differ by as much
 _PLATEAU = 0.002  # of recall: doublings that bring less, twice, will not reach the target
 _FIRST, _LAST = {"nprobe": 1, "efSearch": 16}, {"efSearch": 1024}
@@ -101,7 +101,7 @@ class Neighbours:
         """Takes the next vectors, (rows, dim) float32, of norm 1 and in full length."""
         for first in range(0, len(rows), _BLOCK):
             block = rows[first : first + _BLOCK]
-            scores = self._sample.queries @ block.T  # (queries, block)
+            scores = (block @ self._sample.queries.T).T  # (queries, block); a tenth faster than q @ b.T
             self._keep_better(scores)
             self._seen += len(block)
 
