@@ -108,7 +108,10 @@ def test_print_config_can_be_read_back(tmp_path: Path, capsys: pytest.CaptureFix
             ("--out", "x", "--text", "two", "words"),
             "no option takes 'words': options begin with two dashes, and",
         ),
-        (("--out", "x", "--max_failures", "few"), "--max_failures:"),
+        (
+            ("--out", "x", "--max_failures", "few"),
+            "--max_failures is 'few'; accepted: a number, a whole number\n",
+        ),
     ],
 )
 def test_wrong_words_are_refused_with_what_is_accepted(words: tuple[str, ...], told: str) -> None:

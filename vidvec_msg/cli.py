@@ -179,6 +179,8 @@ def run_function(function: Callable[..., Any], words: Sequence[str], *, program:
     """
     from jsonargparse import ArgumentError, ArgumentParser
 
+    from vidvec_msg.wrong_values import explain_file, explain_value
+
     parser = ArgumentParser(prog=program, description=_description(function), exit_on_error=False)
     parser.add_argument("--config", action="config", help="YAML file of these options; later options win.")
     parser.add_function_arguments(function, as_group=False, as_positional=False)
@@ -187,17 +189,15 @@ def run_function(function: Callable[..., Any], words: Sequence[str], *, program:
     try:
         namespace = parser.parse_args(arguments)
     except ArgumentError as error:
-        told = explain_unknown(str(error), options, ending=f"Accepted: {', '.join(options)}")
-        raise RefusedRequest(f"{_in_plain_words(told)}\nSee `{program} --help`.") from error
+        told = (
+            explain_file(str(error), hint=f"`{program} --print_config` writes one")
+            or explain_value(str(error), typing.get_type_hints(function))
+            or explain_unknown(str(error), options, ending=f"Accepted: {', '.join(options)}")
+        )
+        raise RefusedRequest(f"{told}\nSee `{program} --help`.") from error
     values = parser.instantiate_classes(namespace).as_dict()
     values.pop("config", None)
     return function(**values | _texts_taken_for_nothing(arguments, values, function))
-
-
-def _in_plain_words(message: str) -> str:
-    """A parser's complaint about a value without the parser's own terms."""
-    message = re.sub(r'Parser key "([\w.]+)":', r"--\1:", message)
-    return re.sub(r"<class '(\w+)'>", r"\1", message)
 
 
 def normalised(words: Sequence[str], function: Callable[..., Any]) -> list[str]:

@@ -58,7 +58,8 @@ def test_the_price_table_has_the_form_that_is_read() -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("[1]", "it holds no table"),
+        ("[1]", "is no table, but a list; needed are rows of model: {input: DOLLARS, output: DOLLARS} per m"),
+        ("{}", "it holds no rows of model"),
         ("m: 3", "m: needs input and output"),
         ("m: {input: 1, output: -2}", "output is -2; it must be a number that is not negative"),
         (

@@ -73,7 +73,11 @@ def test_yaml(tmp_path, tiny):
     ("content", "reason"),
     [
         ("init_args: {}", "holds no class_path"),
-        ("- a", "holds no class_path"),
+        ("- a", "is no table, but a list; needed are class_path and init_args"),
+        (
+            "class_path: fakes.KeywordEmbedder\ninit_args: [1]",
+            "init_args is [1]; it is a table of option: value",
+        ),
         (
             "class_path: fakes.KeywordEmbedder\nargs: {}",
             "unknown keys args; accepted are class_path and init_args",
@@ -102,7 +106,10 @@ def test_yaml_that_is_wrong(tmp_path, content, reason):
         ("clap:music", "no embedder 'clap:music'. Did you mean clip:music?"),
         ("mllm:", "mllm: is followed by a checkpoint folder"),
         ("mllm:word", "no model 'word': accepted are `tinyworld`"),
-        ("missing.yaml", "no such file: missing.yaml"),
+        (
+            "missing.yaml",
+            "embedder missing.yaml: no such file; needed is a YAML file of class_path and init_args",
+        ),
         ("no_such_module:Class", "no embedder 'no_such_module:Class'"),
         ("fakes:KeywordEmbeder", "(did you mean 'KeywordEmbedder'?)"),
         ("fakes:KEYWORDS", "it has no `card`"),

@@ -68,9 +68,9 @@ def test_words_of_ones_own_come_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (None, "cannot be read"),
-        ("text: [", "cannot be read"),
-        ("just words", "holds no fields, such as"),
+        (None, "no such file; needed is a YAML file of fields such as `text:"),
+        ("text: [", "is not YAML: expected the node"),
+        ("just words", "is no table, but a text; needed are fields such as `text:"),
         ("texts: '{text}'", "unknown prompt fields texts; known fields: text, video, image"),
         ("text: no slot", "prompt template 'text' is 'no slot'; it must hold {text} exactly once"),
         ("audio: '{text}'", "must hold {audio} exactly once"),

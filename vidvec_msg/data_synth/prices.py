@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-import yaml
-
-from vidvec_msg.errors import Problems, RefusedRequest, did_you_mean
+from vidvec_msg.errors import Problems, did_you_mean
+from vidvec_msg.yaml_files import read_table
 
 CHARS_PER_TOKEN = 3.0  # of English, on the careful side: most tokenizers take 4 to 5
 _FIELDS = ("input", "output", "batch_factor")
@@ -54,16 +53,11 @@ def price_of(model: str, table: Path | None) -> Price | None:
     """
     if table is None:
         return None
-    if not table.is_file():
-        raise RefusedRequest(f"--prices {table}: no such file")
-    try:
-        content = yaml.safe_load(table.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RefusedRequest(f"--prices {table} is not YAML: {error}") from error
+    form = "rows of model: {input: DOLLARS, output: DOLLARS} per million tokens"
+    rows = read_table(table, what="--prices", holds=form)
     problems = Problems(f"prices {table}")
-    rows = content if isinstance(content, dict) else {}
     if not rows:
-        problems.add("it holds no table of model: {input: DOLLARS, output: DOLLARS} per million tokens")
+        problems.add(f"it holds no {form}")
     for name, row in rows.items():
         if not isinstance(row, dict) or not {"input", "output"} <= row.keys():
             problems.add(f"{name}: needs input and output, in dollars per million tokens")

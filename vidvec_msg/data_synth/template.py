@@ -9,11 +9,10 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
-import yaml
-
 from vidvec_msg.data_synth.chat import Prompt
 from vidvec_msg.errors import Problems, RefusedRequest, did_you_mean, nearest
 from vidvec_msg.runs import digest_of
+from vidvec_msg.yaml_files import read_table
 
 SHIPPED = Path(__file__).parent / "templates"
 _KEYS = ("version", "about", "system", "user", "axes", "schema")
@@ -68,14 +67,8 @@ def load_template(source: str | Path, *, fields: Sequence[str], answers: Sequenc
         RefusedRequest: with every problem of the template.
     """
     path = _path_of(source)
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RefusedRequest(f"template {path} is not YAML: {error}") from error
+    content = read_table(path, what="template", holds=", ".join(_KEYS))
     problems = Problems(f"template {path}")
-    if not isinstance(content, dict):
-        problems.add(f"it holds a {type(content).__name__}; needed: {', '.join(_KEYS)}")
-        problems.refuse_if_any()
     for key in content:
         if key not in _KEYS:
             problems.add(f"unknown key {key!r}{did_you_mean(str(key), _KEYS)}; known: {', '.join(_KEYS)}")

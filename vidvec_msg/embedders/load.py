@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any, get_type_hints
 from urllib.parse import unquote
 
-import yaml
-
 from vidvec_msg.embedders.contract import CARD_FILE, EXPORT_FILE, Embedder, EmbedderCard
 from vidvec_msg.embedders.convert import convert
 from vidvec_msg.embedders.models import TINYWORLD, resolve_model
 from vidvec_msg.errors import Problems, RefusedRequest, did_you_mean, nearest
 from vidvec_msg.runs import read_json
+from vidvec_msg.yaml_files import read_table
 
 Maker = Callable[..., Any]
 
@@ -274,25 +273,20 @@ def _form_of_checkpoint(folder: Path) -> str:
 
 
 def _yaml_file(path: Path) -> Plan:
-    if not path.is_file():
-        raise RefusedRequest(
-            f"no such file: {path}; a YAML file for an embedder holds class_path and init_args"
-        )
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise RefusedRequest(f"{path} is not YAML: {error}") from error
-    if not isinstance(content, Mapping) or "class_path" not in content:
+    content = read_table(path, what="embedder", holds="class_path and init_args")
+    if "class_path" not in content:
         raise RefusedRequest(
             f"{path} holds no class_path; an embedder's YAML file holds class_path and init_args"
         )
-    if strangers := sorted(set(content) - {"class_path", "init_args"}):
+    if strangers := sorted(map(str, set(content) - {"class_path", "init_args"})):
         raise RefusedRequest(
             f"{path}: unknown keys {', '.join(strangers)}; accepted are class_path and init_args"
         )
     module, _, name = str(content["class_path"]).rpartition(".")
-    arguments = dict(content.get("init_args") or {})
-    return Plan(_class(str(content["class_path"]), module, name), defaults=arguments)
+    arguments = content.get("init_args") or {}
+    if not isinstance(arguments, Mapping):
+        raise RefusedRequest(f"{path}: init_args is {arguments!r}; it is a table of option: value")
+    return Plan(_class(str(content["class_path"]), module, name), defaults=dict(arguments))
 
 
 def _class(spec: str, module: str, name: str) -> Maker:

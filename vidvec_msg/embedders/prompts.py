@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from vidvec_msg.errors import did_you_mean
+from vidvec_msg.yaml_files import read_table
 
 TEXT_SLOT = "{text}"
 VISUAL_SLOT = "{video}"
@@ -144,7 +143,8 @@ def resolve_prompt(prompt: str | PromptTemplate | Mapping[str, Any]) -> PromptTe
     if prompt in PROMPTS:
         return PROMPTS[prompt]
     if prompt.endswith((".yaml", ".yml")):
-        return resolve_prompt(_fields_in(Path(prompt).expanduser()))
+        example = 'fields such as `text: "{text} In one word: "`'
+        return resolve_prompt(read_table(Path(prompt).expanduser(), what="prompt file", holds=example))
     raise ValueError(
         f"unknown prompt preset {prompt!r}{did_you_mean(prompt, PROMPTS)}; known presets: "
         f"{', '.join(sorted(PROMPTS))}. Words of your own go into a YAML file with the fields text, video, "
@@ -159,13 +159,3 @@ def worded_for(template: PromptTemplate, instruction: str) -> PromptTemplate:
         ValueError: the template leaves the chat template out, and with it system turns.
     """
     return replace(template, instruction=instruction)
-
-
-def _fields_in(path: Path) -> Mapping[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise ValueError(f"prompt file {path} cannot be read: {error}") from error
-    if not isinstance(content, Mapping):
-        raise ValueError(f'prompt file {path} holds no fields, such as `text: "{{text}} In one word: "`')
-    return content

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import Parameter, signature
-from pathlib import Path
 
 from vidvec_msg.errors import did_you_mean
 from vidvec_msg.train import losses
 from vidvec_msg.train.losses import PairLoss
+from vidvec_msg.wrong_values import IN_WORDS, explain_file
 
 _KEY = re.compile(r'Parser key "([\w.]+)"')
 _CLASS = re.compile(r"Problem with given class_path '([\w.]+)'")
@@ -32,18 +32,6 @@ _NO_CLASS = (
 _EXPECTED = re.compile(r"Expected an? <class '([\w.]+)'>")
 _LITERALS = re.compile(r"typing\.Literal(\[[^\]]*\])")
 _GIVEN = re.compile(r"(?:Got value|Given value): (?:NestedArg\(key='([\w.]+)', val=(.+)\)|(.+))")
-_NO_FILE = re.compile(r"File does not exist: '(.+)'")
-
-IN_WORDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "str": "a text",
-    "list": "a list",
-    "dict": "a mapping",
-    "NoneType": "null",
-}
-"""What a value must be, by the Python type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,24 +94,13 @@ def explain_value(message: str, *, verb: str) -> str | None:
     Returns:
         None if the message is about something else.
     """
-    if message.startswith("Problems parsing config"):
-        told = " ".join(message.partition(":")[2].replace('in "<unicode string>", ', "").split())
-        return f"the config is not YAML: {told}"
+    hint = f"configs/train holds some, and `{verb} --print_config` writes one"
+    if told := explain_file(message, hint=hint, inside=verb):
+        return told
     if (key := _KEY.search(message)) is None:
         return None
     name, about = key[1].removeprefix(f"{verb}."), message[key.end() :]
-    if (missing := _NO_FILE.search(about)) is not None:
-        return _no_file(name, Path(missing[1]), verb)
     return _of_classes(name, about) or _of_values(name, about)
-
-
-def _no_file(name: str, path: Path, verb: str) -> str:
-    beside = [file.name for file in path.parent.glob("*") if file.is_file()]
-    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    return (
-        f"--{name} {shown}: there is no such file{did_you_mean(path.name, beside)}; give a YAML file of "
-        f"options (configs/train holds some, and `{verb} --print_config` writes one)"
-    )
 
 
 def _of_classes(name: str, about: str) -> str | None:

@@ -87,10 +87,15 @@ def test_a_rule_comes_from_a_file(tmp_path):
     with pytest.raises(RefusedRequest, match=r"rule .*rule.yaml: 1 problem\n  - high is 9"):
         load_rule(tmp_path / "rule.yaml")
     (tmp_path / "rule.yaml").write_text("- 4\n")
-    with pytest.raises(RefusedRequest, match="is no table of high, share, low, obvious, least_raters"):
+    with pytest.raises(
+        RefusedRequest,
+        match="is no table, but a list; needed are some of high, share, low, obvious, least_raters",
+    ):
         load_rule(tmp_path / "rule.yaml")
-    with pytest.raises(RefusedRequest, match="cannot be read"):
-        load_rule(tmp_path / "gone.yaml")
+    with pytest.raises(
+        RefusedRequest, match=r"no such file \(did you mean 'rule.yaml'\?\); needed is a YAML f"
+    ):
+        load_rule(tmp_path / "rul.yaml")
 
 
 def test_the_funnel_counts_each_candidate_once_and_conditions_as_often_as_they_fail(tmp_path):

@@ -32,8 +32,8 @@ def test_a_file_needs_the_wording_of_clips_alone(tmp_path):
         ('video: "{clip} {clip} {query}"', "exactly once"),
         ('text: "{clip} {query}"', "has no field video"),
         ('video: "{clip} {query}"\nvidoe: x', "unknown fields vidoe"),
-        ("- a list", "holds no fields"),
-        ("video: [", "cannot be read"),
+        ("- a list", "is no table, but a list; needed are fields such as `video:"),
+        ("video: [", "is not YAML"),
     ],
 )
 def test_files_that_are_refused(content, message, tmp_path):
@@ -46,5 +46,5 @@ def test_files_that_are_refused(content, message, tmp_path):
 def test_unknown_names_are_refused_with_a_hint():
     with pytest.raises(ValueError, match="did you mean 'match'"):
         resolve_wording("mach")
-    with pytest.raises(ValueError, match="cannot be read"):
+    with pytest.raises(ValueError, match=r"wording file nowhere.yaml: no such file; needed is a YAML file"):
         resolve_wording("nowhere.yaml")

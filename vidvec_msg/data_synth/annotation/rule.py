@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-import yaml
-
 from vidvec_msg.data_synth.annotation.scale import TOO_OBVIOUS
 from vidvec_msg.errors import Problems, RefusedRequest, did_you_mean
+from vidvec_msg.yaml_files import read_table
 
 TOO_FEW = "too few ratings"
 OBVIOUS = "too obvious"
@@ -80,13 +79,8 @@ def load_rule(path: Path) -> Rule:
     Raises:
         RefusedRequest: no such file, an unknown key, or a value out of its range.
     """
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise RefusedRequest(f"rule {path} cannot be read: {error}") from error
     known = [one.name for one in fields(Rule)]
-    if not isinstance(content, dict):
-        raise RefusedRequest(f"rule {path} is no table of {', '.join(known)}")
+    content = read_table(path, what="rule", holds=f"some of {', '.join(known)}")
     problems = Problems(f"rule {path}")
     for name in content:
         if name not in known:

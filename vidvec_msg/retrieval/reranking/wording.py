@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from vidvec_msg.embedders.chat import QUESTION_SLOT
 from vidvec_msg.errors import did_you_mean
 from vidvec_msg.formats.items import Modality
+from vidvec_msg.yaml_files import read_table
 
 CLIP_SLOT = "{clip}"
 
@@ -82,7 +79,8 @@ def resolve_wording(wording: str) -> Wording:
             f"unknown wording {wording!r}{did_you_mean(wording, WORDINGS)}; known are "
             f"{', '.join(WORDINGS)}, or a YAML file with the fields video, text, image and audio"
         )
-    content = _content_of(Path(wording).expanduser())
+    example = 'fields such as `video: "{clip} … {query} …"`'
+    content = read_table(Path(wording).expanduser(), what="wording file", holds=example)
     known = [entry.name for entry in fields(Wording)]
     if strangers := sorted(set(content) - set(known)):
         raise ValueError(
@@ -92,13 +90,3 @@ def resolve_wording(wording: str) -> Wording:
         raise ValueError(f"wording file {wording} has no field video, from which the others are made")
     made = _mirrored(str(content["video"]))
     return Wording(**{name: str(content.get(name, getattr(made, name))) for name in known})
-
-
-def _content_of(path: Path) -> Mapping[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise ValueError(f"wording file {path} cannot be read: {error}") from error
-    if not isinstance(content, Mapping):
-        raise ValueError(f'wording file {path} holds no fields, such as `video: "{{clip}} … {{query}} …"`')
-    return content
