@@ -2,13 +2,14 @@
 
 XXH3-128 takes a tenth of SHA-256's time, which for an index of gigabytes is what opening it costs. A checksum
 says how it was computed, ``xxh3_128:HEX`` or ``sha256:HEX``; one without a name is a SHA-256, as earlier
-versions wrote it. What identifies something (weights, training pairs, requests) is still a SHA-256, see
-:func:`vidvec_msg.runs.file_digest`.
+versions wrote it. Capitals do not matter, since some tools print them. What identifies something (weights,
+training pairs, requests) is still a SHA-256, see :func:`vidvec_msg.runs.file_digest`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -20,9 +21,12 @@ from vidvec_msg.errors import RefusedRequest
 _BLOCK = 1 << 20  # bytes read at once
 _OURS, _UNNAMED = "xxh3_128", "sha256"
 _ALGORITHMS: dict[str, Callable[[], _Hash]] = {_OURS: xxhash.xxh3_128, _UNNAMED: hashlib.sha256}
+_DIGITS = {name: 2 * make().digest_size for name, make in _ALGORITHMS.items()}
 
 
 class _Hash(Protocol):
+    @property
+    def digest_size(self) -> int: ...
     def update(self, content: bytes | memoryview, /) -> None: ...
     def hexdigest(self) -> str: ...
 
@@ -34,7 +38,7 @@ class Checksum:
         like: the checksum that it will be compared with: it is computed the same way. Empty for a new one.
 
     Raises:
-        RefusedRequest: ``like`` was computed in a way that this version does not know.
+        RefusedRequest: ``like`` is none that this version knows.
     """
 
     def __init__(self, like: str = "") -> None:
@@ -64,18 +68,21 @@ def checksum(path: Path, *, like: str = "") -> str:
     return str(made)
 
 
-def named(found: str) -> str:
-    """A checksum with the name of its algorithm, which those of earlier versions lack.
+def named(found: object) -> str:
+    """A checksum with the name of its algorithm, which those of earlier versions lack, in lower case.
+
+    Args:
+        found: as it stands in a manifest, which another tool may have written.
 
     Raises:
-        RefusedRequest: this version does not know the algorithm.
+        RefusedRequest: it is no checksum, or of an algorithm that this version does not know.
     """
-    name, colon, _ = found.rpartition(":")
-    if not colon:
-        return f"{_UNNAMED}:{found}"
-    if name not in _ALGORITHMS:
-        raise RefusedRequest(
-            f"a checksum of the kind {name!r} is not known here (known: {', '.join(_ALGORITHMS)}); the "
-            "folder was written by a newer version of vidvec-msg: update it."
-        )
-    return found
+    name, colon, digits = found.strip().lower().rpartition(":") if isinstance(found, str) else ("", "", "")
+    name = name if colon else _UNNAMED
+    if len(digits) == _DIGITS.get(name) and re.fullmatch("[0-9a-f]+", digits):
+        return f"{name}:{digits}"
+    known = ", ".join(f"{known}:HEX ({count} digits)" for known, count in _DIGITS.items())
+    raise RefusedRequest(
+        f"the checksum {found!r} is not known here; known are {known} and a bare SHA-256. If a newer version "
+        "of vidvec-msg wrote it, update vidvec-msg; if another tool did, let it write one of these"
+    )

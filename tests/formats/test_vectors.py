@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from vectors_folder import write_vectors
 
+from vidvec_msg.checksums import checksum
 from vidvec_msg.errors import Failure, RefusedRequest
 from vidvec_msg.formats.vectors import VectorsFolder
 
@@ -73,6 +74,50 @@ def test_wrong_checksum(folder):
             RefusedRequest, match=r"shard-00001.npy was changed or damaged \(checksum sha256:"
         ):
             read()
+
+
+@pytest.mark.parametrize("kind", ["capitals", "named", "both", "null", "none"])
+def test_checksums_of_other_tools(folder, kind):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for entry in manifest["shards"]:
+        digest = entry.pop("sha256")
+        entry |= {
+            "capitals": {"sha256": digest.upper()},
+            "named": {"checksum": f"sha256:{digest}"},
+            "both": {"checksum": checksum(folder / entry["file"]), "sha256": digest},
+            "null": {"checksum": None, "sha256": None},
+            "none": {},
+        }[kind]
+    change(folder, shards=manifest["shards"])
+    np.testing.assert_array_equal(VectorsFolder.open(folder).matrix(), VECTORS)
+    np.save(folder / "shard-00001.npy", VECTORS[:2])
+    if kind in ("null", "none"):
+        VectorsFolder.open(folder).matrix()  # nothing says what it should be
+        return
+    with pytest.raises(RefusedRequest, match=r"shard-00001.npy was changed or damaged \(checksum"):
+        VectorsFolder.open(folder).matrix()
+
+
+def test_shards_that_are_not_described_are_refused_at_once_and_all_named(folder):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    first, second, third = manifest["shards"]
+    change(
+        folder, shards=[{**first, "sha256": "md5:00"}, {"file": "shard-00001.npy"}, {**third, "rows": "1"}]
+    )
+    told = (
+        r"(?s)vectors folder .*v: manifest.json: 3 problems"
+        r".*shard 0: the checksum 'md5:00' is not known here; known are .*let it write one of these"
+        r".*shard 1: found file 'shard-00001.npy' and rows None; it must be {\"file\": NAME, \"rows\": COUNT}"
+        r".*shard 2: found file 'shard-00002.npy' and rows '1'; it must be"
+    )
+    with pytest.raises(RefusedRequest, match=told):
+        VectorsFolder.open(folder)
+    change(folder, shards=[first, second["file"], third])
+    with pytest.raises(RefusedRequest, match=r"shard 1: found 'shard-00001.npy'; it must be"):
+        VectorsFolder.open(folder)
+    change(folder, shards={"0": first})
+    with pytest.raises(RefusedRequest, match=r"'shards' is a dict; it must be a list of \{"):
+        VectorsFolder.open(folder)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.embed import embed_items
 from vidvec_msg.retrieval.index import VectorIndex, build_index, index
 from vidvec_msg.retrieval.indexes import build as indexing
+from vidvec_msg.runs import digest_of, file_digest
 
 DIM = 16
 
@@ -573,6 +574,10 @@ def test_vectors_of_another_tool_are_indexed_if_they_keep_the_format(tmp_path: P
     opened = VectorIndex.open(build_index(vectors, tmp_path / "i"))
     assert opened.search(units(3), 1)[1] == [["7"], ["8"], ["9"]]
     assert opened.metadata("8")["groups"] == {}
+    manifest = json.loads((tmp_path / "i" / "index.json").read_text())
+    shards, ids = ([file_digest(vectors / name)] for name in ("shard-00000.npy", "ids.parquet"))
+    # what earlier versions identified it by: their index of it is still complete
+    assert manifest["key"] == digest_of([shards, *ids, {"name": "theirs", "dim": DIM}, "auto"])
     np.save(vectors / "shard-00000.npy", units(3, seed=1))  # without a checksum it is noticed all the same
     with pytest.raises(RefusedRequest, match="holds an index of other vectors"):
         build_index(vectors, tmp_path / "i")

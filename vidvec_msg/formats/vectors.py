@@ -4,7 +4,7 @@
 from it. The format is open to whoever makes vectors elsewhere: ``shard-00000.npy`` … (float16 or float32,
 rows × dim), ``ids.parquet`` with a column ``id``, and ``manifest.json`` with ``card``, ``count``, ``dim`` and
 ``shards``, a list of ``{"file", "rows", "checksum"}``; the checksum, if given, is ``xxh3_128:HEX`` or
-``sha256:HEX``, and a key ``sha256`` with the bare digest will do.
+``sha256:HEX``, and a key ``sha256`` with the bare digest will do; any other is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vidvec_msg.checksums import checksum, named
-from vidvec_msg.errors import Failure, RefusedRequest
+from vidvec_msg.errors import Failure, Problems, RefusedRequest
 from vidvec_msg.runs import read_json
 
 MANIFEST = "manifest.json"
@@ -29,6 +29,7 @@ FAILURES = "failures.jsonl"
 ROW_GROUP = 4096  # rows of a row group in ids.parquet: looking one item up decodes so many
 
 _MADE_BY = "vidvec-msg embed"
+_ENTRY = '{"file": NAME, "rows": COUNT} (and "checksum", if there is one)'
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,8 @@ class VectorsFolder:
         and ids when they are asked for.
 
         Raises:
-            RefusedRequest: no manifest (interrupted), a manifest that lacks something or names files outside
-                the folder, a missing shard, or counts that differ.
+            RefusedRequest: no manifest (interrupted), a manifest that lacks something, names files outside
+                the folder or holds checksums that are none, a missing shard, or counts that differ.
         """
         path = Path(path)
         manifest = read_json(path / MANIFEST, what="vectors folder", made_by=_MADE_BY)
@@ -145,11 +146,24 @@ class VectorsFolder:
 
     @cached_property
     def files(self) -> tuple[Shard, ...]:
-        """The shards in row order."""
-        return tuple(
-            Shard(entry["file"], entry["rows"], entry.get("checksum") or entry.get("sha256", ""))
-            for entry in self.manifest["shards"]
-        )
+        """The shards in row order.
+
+        Raises:
+            RefusedRequest: the manifest, which another tool may have written, does not describe them.
+        """
+        entries = self.manifest["shards"]
+        problems = Problems(f"vectors folder {self.path}: {MANIFEST}")
+        if not isinstance(entries, list):
+            problems.add(f"'shards' is a {type(entries).__name__}; it must be a list of {_ENTRY}")
+            entries = []
+        found = []
+        for place, entry in enumerate(entries):
+            try:
+                found.append(_shard(entry))
+            except RefusedRequest as error:
+                problems.add(f"shard {place}: {error}")
+        problems.refuse_if_any()
+        return tuple(found)
 
     @cached_property
     def failures(self) -> tuple[Failure, ...]:
@@ -223,6 +237,23 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
 
     with pq.ParquetFile(path) as file:
         return file.read(columns=columns)
+
+
+def _shard(entry: Any) -> Shard:
+    """A shard as the manifest lists it.
+
+    Raises:
+        RefusedRequest: it lists none.
+    """
+    if not isinstance(entry, dict):
+        raise RefusedRequest(f"found {entry!r}; it must be {_ENTRY}")
+    file, rows = entry.get("file"), entry.get("rows")
+    if not isinstance(file, str) or type(rows) is not int or rows < 0:
+        raise RefusedRequest(f"found file {file!r} and rows {rows!r}; it must be {_ENTRY}")
+    given = entry.get("checksum") or entry.get("sha256") or ""
+    if given:
+        named(given)  # a wrong one is told at once, not behind hours of the shards before it
+    return Shard(file, rows, given)
 
 
 def _is_inside(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 
 from vidvec_msg.errors import RefusedRequest, TooManyFailures
 from vidvec_msg.formats.collections import write_collection
+from vidvec_msg.formats.vectors import VectorsFolder
 from vidvec_msg.retrieval import embed as module
 from vidvec_msg.retrieval.embed import embed
 from vidvec_msg.retrieval.embedding import slices
 from vidvec_msg.retrieval.embedding.slices import bounds, parse_slice
+from vidvec_msg.runs import file_digest
 
 
 @pytest.fixture
@@ -67,6 +70,29 @@ def test_joining_embeds_nothing(
 
     monkeypatch.setattr(embedder, "encode", encode)
     run(collection, tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["sha256", "none"])
+def test_a_slice_of_an_earlier_version_is_joined(
+    collection: Path, tmp_path: Path, embedder: KeywordEmbedder, kind: str
+) -> None:
+    """Also one without checksums: nothing says that its shards are damaged."""
+    whole = content(run(collection, tmp_path / "whole"))
+    for number in (1, 2):
+        run(collection, tmp_path / "out", f"{number}/2")
+    first = tmp_path / "out" / "slices" / "00001-of-00002"
+    manifest = json.loads((first / "manifest.json").read_text())
+    for entry in manifest["shards"]:
+        del entry["checksum"]
+        entry |= {"sha256": file_digest(first / entry["file"])} if kind == "sha256" else {}
+    (first / "manifest.json").write_text(json.dumps(manifest))
+    embedder.encoded.clear()
+    joined = content(run(collection, tmp_path / "out"))
+    assert embedder.encoded == []
+    kinds = [one["checksum"].split(":")[0] for one in json.loads(joined["manifest.json"])["shards"]]
+    assert kinds == ["sha256" if kind == "sha256" else "xxh3_128"] * 2 + ["xxh3_128"] * 3
+    assert {**joined, "manifest.json": b""} == {**whole, "manifest.json": b""}
+    assert len(VectorsFolder.open(tmp_path / "out").matrix()) == 21
 
 
 @given(items=st.integers(1, 200), size=st.integers(1, 50), count=st.integers(1, 20))

@@ -15,11 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vidvec_msg.errors import Failure, JobFailed
+from vidvec_msg.checksums import checksum
+from vidvec_msg.errors import Failure, JobFailed, RefusedRequest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.retrieval.embedding import writing as unfinished
 from vidvec_msg.retrieval.embedding.shard_files import write_matrix
 from vidvec_msg.retrieval.embedding.writing import VectorsWriter, writing
+from vidvec_msg.runs import file_digest
 
 TESTS = Path(__file__).parents[2]
 COUNT, SIZE, DIM = 17, 5, 3
@@ -57,6 +59,54 @@ def in_order(out: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return in_order(tmp_path_factory.mktemp("whole") / "v")
+
+
+def begun_by_an_earlier_version(work: Path) -> None:
+    """The same unfinished work with the records that earlier versions wrote."""
+    for path in work.glob("*-*.json"):
+        record = json.loads(path.read_text())
+        del record["checksum"]
+        record["sha256"] = file_digest(path.with_suffix(".npy"))
+        path.write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_what_an_earlier_version_began_is_taken_up(
+    tmp_path: Path, whole: dict[str, bytes], damaged: bool
+) -> None:
+    out = tmp_path / "v"
+    with writing(out, REQUEST) as writer:
+        for _ in range(4):
+            writer.add(*rows(writer.done, min(writer.done + 2, writer.shard_end)))
+        writer.save()
+    begun_by_an_earlier_version(writer.work)
+    if damaged:
+        (writer.work / "shard-00000.npy").write_bytes(b"torn")
+    with writing(out, REQUEST) as writer:
+        assert writer.done == (0 if damaged else 7)
+        while writer.done < COUNT:
+            writer.add(*rows(writer.done, min(writer.done + 2, writer.shard_end)))
+        writer.finish(ITEMS, {})
+    made = content(out)
+    shards = json.loads(made.pop("manifest.json"))["shards"]
+    kinds = [entry["checksum"].split(":")[0] for entry in shards]
+    assert kinds == ["xxh3_128" if damaged else "sha256", *["xxh3_128"] * 3]
+    assert made == {name: found for name, found in whole.items() if name != "manifest.json"}
+    for entry in shards:
+        assert checksum(out / entry["file"], like=entry["checksum"]) == entry["checksum"]
+
+
+def test_what_a_newer_version_began_is_left_to_it(tmp_path: Path) -> None:
+    out = tmp_path / "v"
+    with writing(out, REQUEST) as writer:
+        writer.add(*rows(0, SIZE))
+    record = writer.work / "shard-00000.json"
+    record.write_text(record.read_text().replace("xxh3_128:", "blake9:"))
+    before = content(out)
+    told = r"--out .*v: \.work/shard-00000\.json: the checksum 'blake9:.* update vidvec-msg"
+    with pytest.raises(RefusedRequest, match=told), writing(out, REQUEST):
+        pass
+    assert content(out) == before
 
 
 @settings(deadline=None, max_examples=25)

@@ -1,6 +1,7 @@
 """Cached vectors: found again by content, and never for another checkpoint, prompt, role or item."""
 
 import dataclasses
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from vidvec_msg.retrieval.evaluation.vector_cache import (
     content_key,
     identified_by_weights,
 )
+from vidvec_msg.runs import file_digest
 
 ITEMS = [Item(f"i{n}", text=f"{word} {KEYWORDS[0]}") for n, word in enumerate(KEYWORDS)]
 
@@ -58,6 +60,25 @@ def test_a_second_time_nothing_is_encoded_and_the_bytes_are_the_same(tmp_path: P
     again, same = asked(tmp_path)
     assert again == []
     assert same.tobytes() == vectors.tobytes() == KeywordEmbedder().encode(ITEMS, role="query").tobytes()
+
+
+def test_parts_of_an_earlier_version_are_found_and_damaged_ones_are_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, vectors = asked(tmp_path)
+    (record,) = tmp_path.glob("*/*/part-*.json")
+    part = record.with_suffix(".npy")
+    keys = json.loads(record.read_text())["keys"]
+    record.write_text(json.dumps({"keys": keys, "sha256": file_digest(part)}))
+    again, same = asked(tmp_path)
+    assert (again, same.tobytes()) == ([], vectors.tobytes())
+    for broken in ({"sha256": 64 * "0"}, {"checksum": "blake9:00"}, {"checksum": None}, {}):
+        record.write_text(json.dumps({"keys": keys, **broken}))
+        caplog.clear()
+        assert len(asked(tmp_path)[0]) == len(ITEMS)
+        assert f"cache: {part} is left out: " in caplog.text
+        for later in {*tmp_path.glob("*/*/part-*")} - {record, part}:
+            later.unlink()
 
 
 def test_order_ids_and_company_do_not_matter(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -328,6 +329,24 @@ def edited(index: Path, **changes: Any) -> Path:
 def test_a_manifest_that_does_not_fit_is_refused(copied: Path, changes: dict[str, Any], text: str) -> None:
     with pytest.raises(RefusedRequest, match=text):
         VectorIndex.open(edited(copied, **changes))
+
+
+def test_a_manifest_without_checksums_is_refused_for_every_file(copied: Path) -> None:
+    manifest = json.loads((copied / "index.json").read_text())
+    name, *others = manifest["checksums"]
+    without = "".join(rf".*- no checksum of {re.escape(one)}\. Make the index again" for one in others)
+    (copied / "index.json").write_text(json.dumps({**manifest, "checksums": {name: "md5:00"}}))
+    first = (
+        rf"(?s)index .*i: index\.json: {len(others) + 1} problems.*{re.escape(name)}: the checksum 'md5:00'"
+    )
+    for mmap in (False, True):
+        with pytest.raises(RefusedRequest, match=first):
+            VectorIndex.open(copied, mmap=mmap)
+        with pytest.raises(RefusedRequest, match="(?s)" + without):
+            VectorIndex.open(copied, mmap=mmap)
+    (copied / "index.json").write_text(json.dumps({**manifest, "checksums": None}))
+    with pytest.raises(RefusedRequest, match=rf"(?s)no checksum of {re.escape(name)}{without}"):
+        VectorIndex.open(copied)
 
 
 @pytest.mark.parametrize("positions", [[-1], [50], [3, 3], [[3]], [3, 4]])

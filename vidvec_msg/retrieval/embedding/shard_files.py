@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from vidvec_msg.checksums import named
 from vidvec_msg.errors import Failure
 from vidvec_msg.runs import write_text
 
@@ -37,10 +38,14 @@ class Record:
 
     @classmethod
     def read(cls, path: Path) -> Record:
-        """The record in a file."""
+        """The record in a file.
+
+        Raises:
+            RefusedRequest: its checksum is none that this version knows.
+        """
         content = json.loads(path.read_text(encoding="utf-8"))
-        if "sha256" in content:  # an earlier version began
-            content["checksum"] = content.pop("sha256")
+        # an earlier version called it so
+        content["checksum"] = named(content.pop("sha256", None) or content.get("checksum"))
         content["ids"] = tuple(content["ids"])
         content["failures"] = tuple(Failure(**failure) for failure in content["failures"])
         return cls(**content)

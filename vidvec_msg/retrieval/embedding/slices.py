@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from vidvec_msg.checksums import checksum
 from vidvec_msg.errors import Problems, RefusedRequest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.kept_digests import DIGESTS
@@ -135,4 +136,5 @@ def _take(folder: VectorsFolder, first: int, size: int, work: Path) -> None:
         except OSError:  # a file system without links
             shutil.copyfile(folder.path / shard.file, target)
         failed = islice(failures, end - begin - shard.rows)  # in item order, as the shards are
-        Record(begin, end, tuple(ids), tuple(failed), target.name, shard.checksum).write(work)
+        expected = shard.checksum or checksum(target)
+        Record(begin, end, tuple(ids), tuple(failed), target.name, expected).write(work)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from vidvec_msg.checksums import checksum, named
+from vidvec_msg.checksums import checksum
 from vidvec_msg.errors import Failure, JobFailed, RefusedRequest
 from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.kept_digests import DIGESTS
@@ -120,7 +120,11 @@ class VectorsWriter:
             self._forget_saved()
 
     def resume(self) -> None:
-        """Takes up the stretches that an interrupted run left; torn or altered ones are done again."""
+        """Takes up the stretches that an interrupted run left; torn or altered ones are done again.
+
+        Raises:
+            RefusedRequest: a newer version left them.
+        """
         left = sorted(self._readable(), key=lambda stretch: stretch.stop)
         whole = {stretch.first for stretch in left if stretch.is_shard}
         for stretch in left:
@@ -243,10 +247,13 @@ class VectorsWriter:
 
     def _readable(self) -> Iterator[Stretch]:
         for path in self.work.glob("*-*.json"):
-            stretch = Stretch.of(Record.read(path))
+            try:
+                stretch = Stretch.of(Record.read(path))
+            except RefusedRequest as error:
+                raise RefusedRequest(f"--out {self.out}: {WORK}/{path.name}: {error}") from error
             moved = self.out / stretch.file
             path = moved if moved.exists() else self.work / stretch.file
-            if path.exists() and checksum(path, like=stretch.checksum) == named(stretch.checksum):
+            if path.exists() and checksum(path, like=stretch.checksum) == stretch.checksum:
                 yield stretch
 
     def _record(self, stretch: Stretch) -> Record:

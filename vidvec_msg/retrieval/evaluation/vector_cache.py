@@ -6,7 +6,7 @@ or the file with its size, its ends and its time of change), not its id. A vecto
 another split, pool, collection or folder, and never for another checkpoint, prompt or text.
 
     CACHE/<fingerprint>/<role>/part-*.npy     (rows, dim) float32
-    CACHE/<fingerprint>/<role>/part-*.json    keys of the rows, SHA-256 of the .npy; written last
+    CACHE/<fingerprint>/<role>/part-*.json    keys of the rows, checksum of the .npy; written last
     CACHE/digests/part-*.bin                  digests of files that are not read again until they change
 
 Parts are only added, under names of their own, so several processes may share a folder. Failures are not

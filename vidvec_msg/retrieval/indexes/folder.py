@@ -114,7 +114,27 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"index {folder}: {MANIFEST} names {', '.join(map(repr, outside))}; the files of an index lie in "
             f"its folder. Make it again: `{REMAKE}`."
         )
+    _refuse_bad_checksums(folder, whole)
     return whole
+
+
+def _refuse_bad_checksums(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuses a manifest that does not say a checksum of each of its files.
+
+    Raises:
+        RefusedRequest: naming each file.
+    """
+    problems = Problems(f"index {folder}: {MANIFEST}")
+    given = manifest["checksums"] if isinstance(manifest["checksums"], dict) else {}
+    for name in files_of(manifest):
+        if name not in given:
+            problems.add(f"no checksum of {name}. Make the index again: `{REMAKE}`")
+            continue
+        try:
+            named(given[name])
+        except RefusedRequest as error:
+            problems.add(f"{name}: {error}, or make the index again: `{REMAKE}`")
+    problems.refuse_if_any()
 
 
 def segments_of(manifest: Mapping[str, Any]) -> list[SegmentEntry]:
@@ -147,7 +167,7 @@ def described(
 
 def key_of(folder: VectorsFolder, factory: str) -> str:
     """Changes with the vectors, their ids and metadata, their embedder, and the factory."""
-    shards = [shard.checksum or checksum(folder.path / shard.file) for shard in folder.files]
+    shards = [shard.checksum or file_digest(folder.path / shard.file) for shard in folder.files]
     return digest_of([shards, file_digest(folder.path / IDS), folder.manifest["card"], factory])
 
 
