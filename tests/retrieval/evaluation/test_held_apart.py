@@ -1,5 +1,6 @@
 """Validation queries are told from those of the test by what they hold."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item
+from vidvec_msg.retrieval.evaluation import held_apart
+from vidvec_msg.retrieval.evaluation.cached_digests import digests_of_cache
 from vidvec_msg.retrieval.evaluation.held_apart import (
     Shown,
     _Stretches,
@@ -158,6 +161,47 @@ def test_contents_are_of_what_is_shown_wherever_it_lies(tmp_path: Path) -> None:
     assert (after["queries"], after["corpus"] == before["corpus"]) == (before["queries"], False)
     (tmp_path / "here" / "one.mp4").unlink()
     assert contents_of(here)["corpus"] not in (before["corpus"], after["corpus"])
+
+
+def test_digests_that_are_kept_spare_reading_and_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other, gone = (tmp_path / name for name in ("one.mp4", "other.mp4", "gone.mp4"))
+    for place, content in ((one, b"clip"), (other, b"clap")):
+        place.write_bytes(content * 100_000)
+        os.utime(place, (1e9, 1e9))  # long ago: a file that was changed just now may change again
+    items = [Item("a", video=one, end=2), Item("b", video=other), Item("c", video=gone)]
+    plain = shown_by(items)
+    read: list[Path] = []
+    make = held_apart._digest_of_ends
+    monkeypatch.setattr(held_apart, "_digest_of_ends", lambda path: (read.append(path), make(path))[1])
+    for expected in ([one, other], []):
+        with digests_of_cache(str(tmp_path / "cache")):
+            assert shown_by(items) == plain
+        assert read == expected
+        read.clear()
+    other.write_bytes(b"clop" * 100_000)
+    os.utime(other, (2e9, 2e9))
+    with digests_of_cache(str(tmp_path / "cache")):
+        changed = shown_by(items)
+    assert read == [other]
+    assert (changed["a"], changed["b"] == plain["b"]) == (plain["a"], False)
+    with digests_of_cache("none"):
+        shown_by(items)
+    assert read == [other, one, other, gone]
+
+
+def test_a_cache_that_is_a_file_is_refused_and_one_that_cannot_be_made_is_done_without(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(RefusedRequest, match=r"cache .*file is a file; give a folder, or 'none' for no cache"),
+        digests_of_cache(str(tmp_path / "file")),
+    ):
+        pass
+    with digests_of_cache(str(tmp_path / "file" / "cache")):
+        assert shown_by([Item("a", video=tmp_path / "file")])
 
 
 def test_media_are_told_by_their_bytes_and_segment(tmp_path: Path) -> None:

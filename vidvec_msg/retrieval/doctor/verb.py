@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import nullcontext
 from json import dumps
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from vidvec_msg.retrieval.doctor.audit import audit
 from vidvec_msg.retrieval.doctor.checks import examine
 from vidvec_msg.retrieval.doctor.finding import Finding
 from vidvec_msg.retrieval.doctor.table import as_object, drawn, summary
+from vidvec_msg.retrieval.evaluation.cached_digests import digests_of_cache
+from vidvec_msg.retrieval.evaluation.vector_cache import USER
 
 
 def doctor(
@@ -23,8 +26,10 @@ def doctor(
     decode_all: bool = False,
     budget: float = 60.0,
     json: bool = False,
+    cache: str = USER,
 ) -> None:
-    """Examines an embedder, and a collection, and says what is wrong with them; nothing is written.
+    """Examines an embedder, and a collection, and says what is wrong with them; nothing is written but the
+    digests of clips that it read, into the cache.
 
     A table goes to stdout. Exit code 0: nothing failed (warnings are allowed); 1: something failed.
 
@@ -36,6 +41,8 @@ def doctor(
         budget: seconds for the checks of the embedder, the first loading not counted; a soft limit. Slow
             models are tried on fewer items, and checks that did not fit are listed as skipped.
         json: prints one JSON object instead of the table.
+        cache: clips that have not changed since their digest was made are not read for it again: "user" for
+            the user's cache folder, as in evaluate, a folder, or "none".
 
     Raises:
         RefusedRequest: the embedder or the collection cannot be loaded.
@@ -44,8 +51,9 @@ def doctor(
     _refuse_bad_options(items=items, budget=budget)
     began = time.perf_counter()
     loaded = None if collection is None else Collection.load(collection, unreachable="keep")
-    exam, checks = examine(embedder, collection=loaded, items=items, budget=budget)
-    audited = [] if loaded is None else audit(loaded, decode=None if decode_all else items)
+    with nullcontext() if loaded is None else digests_of_cache(cache):
+        exam, checks = examine(embedder, collection=loaded, items=items, budget=budget)
+        audited = [] if loaded is None else audit(loaded, decode=None if decode_all else items)
     seconds = time.perf_counter() - began
     if json:
         content = as_object(

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from vidvec_msg.errors import Problems
 from vidvec_msg.formats.collections import missing_media
 from vidvec_msg.formats.items import Item
+from vidvec_msg.formats.kept_digests import kept_or_made
 from vidvec_msg.retrieval.evaluation.sides import Sides
 from vidvec_msg.runs import digest_of
 
@@ -214,14 +215,18 @@ def _asking(sides: Sides) -> dict[str, list[Item]]:
 def _file_digest(path: Path) -> str:
     """Of a file's size and both ends, without its name; one that is missing is told of elsewhere."""
     try:
-        size = path.stat().st_size
-        with path.open("rb") as stream:
-            ends = stream.read(_ENDS)
-            if size > 2 * _ENDS:
-                stream.seek(-_ENDS, 2)
-            ends += stream.read(_ENDS)
+        return kept_or_made(b"size and both ends, without a name", [path], lambda: _digest_of_ends(path))
     except OSError:
         return str(path.resolve())
+
+
+def _digest_of_ends(path: Path) -> str:
+    size = path.stat().st_size
+    with path.open("rb") as stream:
+        ends = stream.read(_ENDS)
+        if size > 2 * _ENDS:
+            stream.seek(-_ENDS, 2)
+        ends += stream.read(_ENDS)
     return hashlib.sha256(f"{size} ".encode() + ends).hexdigest()
 
 
