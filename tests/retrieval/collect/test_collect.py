@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,66 @@ def test_broken_files_are_left_out_and_counted(clips: Path, tmp_path: Path) -> N
     assert [item.id for item in load_side(tmp_path / "C", "corpus")] == ["good"]
     run(source, tmp_path / "D", max_failures=2)
     assert sum(row["broken"] for row in rows(tmp_path / "D" / "left_out.jsonl")) == 2
+
+
+def test_odd_files_of_a_folder_are_told_and_end_nothing(tmp_path: Path) -> None:
+    source = tmp_path / "some"
+    source.mkdir()
+    (source / "good.txt").write_text("a text")
+    (source / "blank.txt").write_text(" \n")
+    (source / "empty.txt").write_text("")
+    (source / "latin.txt").write_bytes("Bäume".encode("latin-1"))
+    (source / "gone.txt").symlink_to("nowhere")
+    Image.new("RGB", (9, 9)).save(source / "photo.png")
+    broken = 4
+    if os.name == "posix":
+        os.mkfifo(source / "pipe.txt")
+        os.mkfifo(source / "photo.srt")  # the words of the photo
+        broken += 1
+    out = run(source, tmp_path / "C", max_failures=broken)
+    assert [row["_id"] for row in rows(out / "corpus.jsonl")] == ["good", "photo"]
+    told = {Path(row["where"]).name: row["reason"] for row in rows(out / "left_out.jsonl")}
+    reasons = {
+        "blank.txt": "it is empty",
+        "empty.txt": f"empty file: {source / 'empty.txt'}",
+        "latin.txt": "it is not UTF-8 (invalid continuation byte at byte 1)",
+        "gone.txt": f"no such file: {source / 'gone.txt'} (a link to nowhere, which is not there)",
+    }
+    pipes = [source / name for name in ("photo.srt", "pipe.txt") if (source / name).exists()]
+    reasons |= {path.name: f"neither a file nor a folder, but a pipe or device: {path}" for path in pipes}
+    assert told == reasons
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names of files are text")
+def test_a_name_that_is_no_utf_8_is_left_out(tmp_path: Path) -> None:
+    source = Path(os.fsdecode(os.fsencode(tmp_path / "some")))
+    folder = source / os.fsdecode(b"caf\xe9")
+    folder.mkdir(parents=True)
+    (source / "good.txt").write_text("a text")
+    (folder / "note.txt").write_text("a text")
+    (source / os.fsdecode(b"b\xff.png")).write_bytes(b"")
+    (source / os.fsdecode(b"c\xff.docx")).write_bytes(b"")
+    out = run(source, tmp_path / "C", groups=["topic"], max_failures=2)
+    assert [row["_id"] for row in rows(out / "corpus.jsonl")] == ["good"]
+    told = {row["where"]: (row["reason"], row["broken"]) for row in rows(out / "left_out.jsonl")}
+    reason = "its name, or a folder's on the way, is not UTF-8; rename it"
+    names = {r"b\xff.png": True, r"c\xff.docx": False, r"caf\xe9/note.txt": True}
+    assert told == {f"{source}/{name}": (reason, broken) for name, broken in names.items()}
+
+
+def test_texts_of_one_name_keep_their_suffixes(tmp_path: Path) -> None:
+    """As media do; a Markdown file beside a medium is neither a row nor its words."""
+    source = tmp_path / "some"
+    source.mkdir()
+    for name in ("both.md", "both.txt", "one.md", "photo.md"):
+        (source / name).write_text(name)
+    Image.new("RGB", (9, 9)).save(source / "photo.png")
+    out = run(source, tmp_path / "C")
+    assert [row["_id"] for row in rows(out / "corpus.jsonl")] == ["both.md", "both.txt", "one", "photo"]
+    (left,) = rows(out / "left_out.jsonl")
+    assert left["where"].endswith("photo.md")
+    assert left["reason"].startswith("it lies beside a medium of its name, whose words may be in .srt, .vtt")
+    assert not left["broken"]
 
 
 def test_a_file_of_two_sources_is_taken_once(clips: Path, tmp_path: Path) -> None:

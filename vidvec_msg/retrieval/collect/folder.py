@@ -9,6 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from vidvec_msg.media.facts import medium_of_name
+from vidvec_msg.media.files import file_problem
 from vidvec_msg.retrieval.collect import sidecars
 from vidvec_msg.retrieval.collect.candidates import Candidate, LeftOut, clean_id
 
@@ -34,19 +35,27 @@ def read_folder(
     """
     files = [path for path in _walk(root) if _wanted(path.relative_to(root).as_posix(), patterns)]
     media = {path: medium for path in files if (medium := medium_of_name(path)) is not None}
-    beside = _sidecars(_walk(root), {path.with_suffix("") for path in media})
-    stems = Counter(path.with_suffix("") for path in media)
+    beside_media = {path.with_suffix("") for path in media}
+    beside = _sidecars(_walk(root), beside_media)
     taken = {path for found in beside.values() for path in found}
+    texts = {path for path in files if path.suffix.lower() in TEXTS} - taken - media.keys()
+    texts -= {path for path in texts if path.with_suffix("") in beside_media}
+    stems = Counter(path.with_suffix("") for path in (*media, *texts))
     for path in files:
         below = path.relative_to(root)
         if path in taken:
             continue
+        where = os.fsencode(path).decode(errors="backslashreplace")
+        if where != str(path):  # no JSON line holds it, and no library that reads media takes it
+            reason = "its name, or a folder's on the way, is not UTF-8; rename it"
+            yield LeftOut(where, reason, broken=path in media or path in texts)
+            continue
+        alone = stems[path.with_suffix("")] == 1
+        name = clean_id((below.with_suffix("") if alone else below).as_posix())
         if path in media:
-            alone = stems[path.with_suffix("")] == 1
-            name = (below.with_suffix("") if alone else below).as_posix()
             words = beside.get(path.with_suffix(""), [])
             yield Candidate(
-                id=clean_id(name),
+                id=name,
                 where=str(path),
                 media={media[path]: path},
                 groups=dict(zip(groups, below.parts[:-1], strict=False)),
@@ -54,24 +63,31 @@ def read_folder(
             )
             for other in words[1:]:
                 yield LeftOut(str(other), f"{words[0].name} is taken for the words of {path.name}")
+        elif path in texts:
+            yield _text(path, name, dict(zip(groups, below.parts[:-1], strict=False)))
         elif path.suffix.lower() in TEXTS:
-            yield _text(path, below, groups)
+            known = ", ".join(sidecars.SUFFIXES)
+            yield LeftOut(str(path), f"it lies beside a medium of its name, whose words may be in {known}")
         else:
             yield LeftOut(str(path), f"no medium or text has the suffix {path.suffix or '(none)'!r}")
 
 
-def _text(path: Path, below: Path, groups: Sequence[str]) -> Candidate | LeftOut:
+def _text(path: Path, name: str, groups: dict[str, str]) -> Candidate | LeftOut:
+    if problem := file_problem(path):  # a pipe would be read for ever
+        return LeftOut(str(path), problem, broken=True)
     try:
         text = path.read_text(encoding="utf-8-sig").strip()
+    except OSError as error:
+        return LeftOut(str(path), f"it cannot be read ({error.strerror}): {path}", broken=True)
     except UnicodeDecodeError as error:
         return LeftOut(str(path), f"it is not UTF-8 ({error.reason} at byte {error.start})", broken=True)
     if not text:
         return LeftOut(str(path), "it is empty", broken=True)
     return Candidate(
-        id=clean_id(below.with_suffix("").as_posix()),
+        id=name,
         where=str(path),
         fields={"text": text},
-        groups=dict(zip(groups, below.parts[:-1], strict=False)),
+        groups=groups,
     )
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vidvec_msg.media.files import file_problem
+
 SUFFIXES = (".srt", ".vtt", ".json", ".txt")
 """In the order of preference: those with times first."""
 
@@ -79,6 +81,8 @@ def read_words(path: Path) -> Words:
     Raises:
         SidecarError: it cannot be read as what its name says.
     """
+    if not path.is_file():  # a pipe would be read for ever
+        raise SidecarError(file_problem(path))
     try:
         content = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
