@@ -28,9 +28,12 @@ _SEED = 20_261_129
 _BITS = 8  # of a number of texts that are hashed at once: their letters, and a number each, stay in the cache
 _AT_ONCE = 1 << _BITS
 _IN_CACHE = 1024  # sets whose hashes are multiplied at once: a hundred hashes each are 0.8 MB
+_LARGE = 1 << 20  # letters of texts, or hashes of sets, beyond which fewer are taken at once
+_BLOCK = 1 << 16  # letters whose powers are at hand: each is 16 bytes
 
 Hashes = npt.NDArray[np.uint64]
 _ODD = np.uint64(0x9E3779B97F4A7C15)
+_ALL = 1 << 64  # hashes
 
 
 class NearPair(NamedTuple):
@@ -42,6 +45,7 @@ class NearPair(NamedTuple):
 
 
 _WORD = re.compile(r"\w+")
+_SPACE = re.compile(r"[ \t\n]")
 _PLAIN: Mapping[str, str] = {"’": "'", "‘": " ", "“": " ", "”": " ", "–": " ", "—": " ", "…": " "}
 
 
@@ -97,8 +101,8 @@ def near_pairs(texts: Sequence[str], *, least: float = NEAR) -> list[NearPair]:
     """
     shingles = [
         hashes
-        for start in range(0, len(texts), _AT_ONCE)
-        for hashes in _shingles(texts[start : start + _AT_ONCE])
+        for part in _parts([len(text) for text in texts], most=_AT_ONCE)
+        for hashes in _shingles(texts[part])
     ]
     kinds: dict[bytes, list[int]] = defaultdict(list)
     for position, hashes in enumerate(shingles):
@@ -111,6 +115,18 @@ def near_pairs(texts: Sequence[str], *, least: float = NEAR) -> list[NearPair]:
         if likeness >= least:
             pairs.append(NearPair(firsts[one], firsts[other], likeness))
     return sorted(pairs)
+
+
+def _parts(sizes: Sequence[int], *, most: int) -> Iterator[slice]:
+    """Neighbours that are worked on together: at most so many, and no further one beyond ``_LARGE``."""
+    begin, total = 0, 0
+    for place, size in enumerate(sizes):
+        if place > begin and (place - begin == most or total + size > _LARGE):
+            yield slice(begin, place)
+            begin, total = place, 0
+        total += size
+    if begin < len(sizes):
+        yield slice(begin, len(sizes))
 
 
 def _shingles(texts: Sequence[str]) -> Iterator[Hashes]:
@@ -138,26 +154,48 @@ def _word_hashes(texts: Sequence[str]) -> tuple[Hashes, npt.NDArray[np.int64]]:
 
     The hash is the polynomial of a word's letters (Karp and Rabin, "Efficient randomized pattern-matching
     algorithms", 1987), modulo 2**64: sums over the letters so far give all of them at once, where a table of
-    words takes three times as long.
+    words takes three times as long. Sums are kept where words begin and end alone, and powers for one block
+    of letters: those of the next are the same times a number.
     """
     spaced = [_spaced(text) for text in texts]
     letters = np.frombuffer(b" ".join([*spaced, b""]), np.uint8)
     edges = np.flatnonzero(np.diff(letters != ord(" "), prepend=False, append=False))
-    begins, ends = edges[::2], edges[1::2]  # of words
-    powers = np.cumprod(np.full(len(letters), _ODD), dtype=np.uint64)
-    sums = np.zeros(len(letters) + 1, np.uint64)
-    np.cumsum(letters * powers, out=sums[1:])
-    back = np.uint64(pow(int(_ODD), -1, 1 << 64))
-    to_first = np.cumprod(np.full(len(letters), back), dtype=np.uint64)
+    block = min(len(letters), _BLOCK)
+    powers = np.cumprod(np.full(block, _ODD), dtype=np.uint64)
+    back = np.cumprod(np.full(block, pow(int(_ODD), -1, _ALL)), dtype=np.uint64)
+    sums = np.zeros(block + 1, np.uint64)
+    sum_at, back_at = np.empty(len(edges), np.uint64), np.empty(len(edges), np.uint64)
+    before, power, backwards = 0, 1, 1  # of the blocks so far
+    for start in range(0, len(letters), _BLOCK):
+        some = letters[start : start + _BLOCK]
+        np.cumsum(some * powers[: len(some)], out=sums[1 : len(some) + 1])
+        first, last = np.searchsorted(edges, (start, start + len(some)))
+        here = edges[first:last] - start
+        sum_at[first:last] = np.uint64(before) + np.uint64(power) * sums[here]
+        back_at[first:last] = np.uint64(backwards) * back[here]
+        before = (before + power * int(sums[len(some)])) % _ALL
+        power, backwards = power * int(powers[-1]) % _ALL, backwards * int(back[-1]) % _ALL
     text_ends = np.cumsum([len(one) + 1 for one in spaced])
-    counts = np.diff(np.searchsorted(begins, text_ends), prepend=0)
-    return (sums[ends] - sums[begins]) * to_first[begins], counts
+    counts = np.diff(np.searchsorted(edges[::2], text_ends), prepend=0)
+    return (sum_at[1::2] - sum_at[::2]) * back_at[::2], counts
 
 
 def _spaced(text: str) -> bytes:
     """The words of a text in UTF-8, with spaces between."""
     spaced = _spaced_ascii(text, _SPACED)
-    return " ".join(words_of(text)).encode() if spaced is None else spaced
+    if spaced is not None:
+        return spaced
+    # cut at spaces, across which Unicode composes nothing: a list of all words takes ten times a text's room
+    return b" ".join(" ".join(words_of(portion)).encode() for portion in _portions(text))
+
+
+def _portions(text: str) -> Iterator[str]:
+    """A text in pieces of ``_BLOCK`` letters, each up to the next space."""
+    begin = 0
+    while (space := _SPACE.search(text, begin + _BLOCK)) is not None:
+        yield text[begin : space.start()]
+        begin = space.start()
+    yield text[begin:]
 
 
 def _candidates(sets: Sequence[Hashes]) -> Iterator[tuple[int, int]]:
@@ -183,11 +221,13 @@ def _bands(sets: Sequence[Hashes]) -> Iterator[Hashes]:
     """
     factors = np.random.default_rng(_SEED).integers(0, 2**63, (BANDS, ROWS), dtype=np.uint64) * 2 + 1
     bands = np.zeros((BANDS, len(sets)), np.uint64)
-    for start in range(0, len(sets), _IN_CACHE):  # products of all sets would go through memory 64 times
-        some = sets[start : start + _IN_CACHE]
+    for part in _parts(
+        [len(one) for one in sets], most=_IN_CACHE
+    ):  # products of all would go through memory 64 times
+        some = sets[part]
         everything = np.concatenate(some)
         begins = np.cumsum([0, *(len(one) for one in some[:-1])])
-        for band, joined in zip(factors, bands[:, start : start + len(some)], strict=True):
+        for band, joined in zip(factors, bands[:, part], strict=True):
             for factor in band:
                 joined[:] = _mixed(joined * _ODD ^ np.minimum.reduceat(everything * factor, begins))
     return iter(bands)
