@@ -151,6 +151,36 @@ def test_title_counts_as_text(llm):
 # --- bad items ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("family", SEEING[:3])
+def test_a_picture_that_the_processor_does_not_take_is_that_items_failure(llm, mixed, family):
+    """It alone, not the batch that it came in; and what was computed of the others is kept."""
+    strip = np.zeros((2, 900, 3), np.uint8)
+    bad = [Item("strip", image=strip), Item("long clip", video=np.stack([strip] * 4))]
+    items = [mixed[0], bad[0], *mixed[1:], bad[1]]
+    embedder = llm(family)
+    with pytest.raises(ItemError) as caught:
+        embedder.encode(items, role="document")
+    assert [failure.item for failure in caught.value.failures] == ["strip", "long clip"]
+    for failure in caught.value.failures:
+        assert failure.reason.startswith("the model's processor does not take it: absolute aspect ratio must")
+    vectors = embedder.encode(mixed, role="document")
+    assert least_cosine(vectors, llm(family).encode(mixed, role="document")) > 0.99999
+
+
+def test_what_the_processor_says_of_a_batch_alone_ends_the_call(llm, mixed, monkeypatch):
+    embedder = llm()
+    real = embedder.chat.batch
+
+    def fails(turns):
+        if len(turns) > 1:
+            raise ValueError("not together")
+        return real(turns)
+
+    monkeypatch.setattr(embedder.chat, "batch", fails)
+    with pytest.raises(ValueError, match="not together"):
+        embedder.encode(mixed, role="document")
+
+
 def test_all_bad_items_are_named_and_the_good_ones_are_not_done_twice(llm, clip_file, tmp_path, monkeypatch):
     (tmp_path / "text.mp4").write_text("no video")
     (tmp_path / "image.png").write_bytes(b"no image")

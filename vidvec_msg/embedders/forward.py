@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import Any
@@ -20,6 +20,7 @@ from vidvec_msg.embedders.pooling import visual_mask
 from vidvec_msg.embedders.processor_call import on_device
 from vidvec_msg.embedders.prompts import PROMPTS
 from vidvec_msg.embedders.read_outs import StateReader
+from vidvec_msg.errors import RefusedRequest
 
 Count = Callable[[Sequence[Turn], Tensor], None]
 """Is told of every batch that was run: its turns, and their ids (batch, tokens) on the CPU."""
@@ -58,23 +59,49 @@ class Forward:
         return made
 
     def states(
-        self, stream: Iterable[tuple[int, Turn]], count: Count
+        self, stream: Iterable[tuple[int, Turn]], count: Count, refused: Callable[[int, str], None]
     ) -> Iterator[tuple[list[int], np.ndarray]]:
         """Pooled states batch by batch, while the stream is read.
 
         Args:
             stream: places and turns.
             count: is told of every batch.
+            refused: is told the place of a turn that the model's processor does not take even alone (a strip
+                of 5,000 × 3 pixels), and why; the others go on.
 
         Yields:
             the places of a batch, and its states, float32 (batch, dim).
         """
         for window in self.limits.windows(stream):
-            turns = [turn for _, turn in window]
-            batches = list(self.limits.batches(turns, self.chat.go_together))
-            found = self.states_of_all([[turns[number] for number in batch] for batch in batches], count)
-            for batch, state in zip(batches, found, strict=True):
-                yield [window[number][0] for number in batch], state
+            left = dict(window)  # place → turn
+            while left:
+                places, turns = list(left), list(left.values())
+                batches = list(self.limits.batches(turns, self.chat.go_together))
+                found = self.states_of_all([[turns[number] for number in batch] for batch in batches], count)
+                try:
+                    for batch, state in zip(batches, found, strict=True):
+                        done = [places[number] for number in batch]
+                        yield done, state
+                        for place in done:
+                            del left[place]
+                except RefusedRequest:
+                    raise
+                except ValueError:
+                    if not (faults := self._faults(left)):
+                        raise
+                    for place, fault in faults.items():
+                        del left[place]
+                        refused(place, fault)
+
+    def _faults(self, turns: Mapping[int, Turn]) -> dict[int, str]:
+        """What the processor says of turns that it does not take alone, by their place."""
+        found = {}
+        for place, turn in turns.items():
+            try:
+                self.chat.batch([turn])
+            except ValueError as error:
+                found[place] = str(error)
+        return found
 
     def states_of_all(self, batches: list[list[Turn]], count: Count) -> Iterator[np.ndarray]:
         """Pooled states of each batch, float32 (batch, dim).

@@ -309,7 +309,8 @@ class MultimodalLLM:
             float32 (items, dim).
 
         Raises:
-            ItemError: all items that cannot be read, or whose vector is not finite.
+            ItemError: all items that cannot be read, that the model's processor does not take, or whose
+                vector is not finite.
         """
         check_role(role)
         if not items:
@@ -322,7 +323,12 @@ class MultimodalLLM:
         rows = self._kept.recall(items, role, states)  # of the items that have no state yet
         failures: list[Failure] = []
         stream = self._reader_of(role).stream([items[row] for row in rows], failures)
-        for places, state in self._forward.states(stream, self._count):
+
+        def refused(place: int, fault: str) -> None:
+            reason = f"the model's processor does not take it: {fault}"
+            failures.append(Failure(items[rows[place]].id, reason))
+
+        for places, state in self._forward.states(stream, self._count, refused):
             states[[rows[place] for place in places]] = state  # (batch, dim)
         self._tell_of_cuts()
         vectors = self._kept.unit_vectors(items, role, states, failures, dtype=self.card.dtype)

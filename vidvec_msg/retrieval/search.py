@@ -141,7 +141,8 @@ def _the_question(asked: Mapping[str, Any]) -> Item | list[str] | None:
         if not path.exists():
             raise RefusedRequest(f"--{name} {path} does not exist; give a vectors folder or a .npy file.")
     elif not path.is_file() and not (name == "queries" and path == STDIN):
-        raise RefusedRequest(f"--{name} {path} does not exist; give a file.")
+        state = "is a folder" if path.is_dir() else "does not exist"
+        raise RefusedRequest(f"--{name} {path} {state}; give a file.")
     match name:
         case "video":
             return Item("query", video=path)

@@ -234,6 +234,7 @@ def test_files_that_hold_no_queries_are_refused(
     ("options", "text"),
     [
         ({"queries": Path("gone.txt")}, r"--queries gone\.txt does not exist; give a file"),
+        ({"queries": Path(__file__).parent}, r"--queries .*searching is a folder; give a file"),
         (
             {"query_vectors": Path("gone")},
             "--query_vectors gone does not exist; give a vectors folder or a .npy",
