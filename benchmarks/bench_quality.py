@@ -4,10 +4,10 @@
     python benchmarks/bench_quality.py --seeds 1           one seed and its control
     python benchmarks/bench_quality.py --runs runs/quality --picture docs/images/quality.png
 
-Runs `fit` with configs/train/smollm2_cpu.yaml for each seed (of the adapter, the order, the sentences shown
-and dropout), the same on shuffled pairs (each storyline with the message of another), and `evaluate` on each,
-on the model as it was, read with the same prompt and layer, and on all-MiniLM-L6-v2. What lies finished in
-`--runs` is not run again. The benchmark's texts take part in nothing but the measurement.
+Runs `fit` with configs/train/smollm2_cpu.yaml for each seed (of the adapter, the pairs kept aside, the
+order and dropout), the same on shuffled pairs (each storyline with the message of another), and `evaluate` on
+each, on the model as it was, read with the same prompt and layer, and on all-MiniLM-L6-v2. What lies finished
+in `--runs` is not run again. The benchmark's texts take part in nothing but the measurement.
 
 `run.py` leaves it out unless it is named: `python benchmarks/run.py quality`.
 """
