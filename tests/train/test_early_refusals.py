@@ -206,6 +206,13 @@ def test_a_metric_that_nobody_logs(told: Told, words: list[str], problem: str) -
             "--trainer.callbacks+=train_dying.Dies",
             "--trainer.callbacks.batch=1",
         ],
+        [
+            *monitoring(KEEPING_BEST, "train/mine"),
+            "--trainer.callbacks+=train_dying.Dies",
+            "--trainer.callbacks.batch=1",
+        ],
+        [*monitoring(STOPPING, "mine"), "--trainer.callbacks+=LambdaCallback"],
+        monitoring(STOPPING, "mine", "--trainer.callbacks.strict=false"),  # asked to go on without it
     ],
 )
 def test_a_metric_that_somebody_logs_or_may_log(told: Told, words: list[str]) -> None:

@@ -21,6 +21,7 @@ from vidvec_msg.train.resuming import expected
         ["--model.tuning=full", "--model.layer=1"],
         ["--model.tuning=full-with-embeddings", "--model.loss.learn_temperature=true"],
         ["--model.gradient_checkpointing=true", "--model.grad_cache=true"],
+        ["--model.loss=null"],
     ],
 )
 def test_it_is_what_the_module_says_of_itself(tiny: Path, pairs_file: Path, words: list[str]) -> None:

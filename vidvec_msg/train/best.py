@@ -240,7 +240,8 @@ def refuse_unknown(
         RefusedRequest: the message names those that it will have.
     """
     monitor = callback.monitor
-    if monitor is None:  # a ModelCheckpoint that keeps whatever is the latest
+    lenient = isinstance(callback, EarlyStopping) and not callback.strict
+    if monitor is None or lenient:  # a ModelCheckpoint that keeps whatever is the latest; a wish to go on
         return
     known = [name for other in callbacks if isinstance(other, Measurement) for name in other.names]
     known += OF_VALIDATION if validates else ()

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from jsonargparse import Namespace
-from pytorch_lightning.callbacks import Checkpoint, EarlyStopping, ModelCheckpoint
+from pytorch_lightning.callbacks import Checkpoint, EarlyStopping, LambdaCallback, ModelCheckpoint
 
 from vidvec_msg.errors import Problems
 from vidvec_msg.train.best import KeepBest, StopEarly, refuse_several_best, refuse_unknown
@@ -52,10 +52,9 @@ def check_callbacks(
                 f"trainer.callbacks: {kind.__name__} keeps checkpoints, and trainer.enable_checkpointing is "
                 "false: leave one of the two out"
             )
-        lightnings = kind.__module__.startswith(
-            "pytorch_lightning."
-        )  # making one of its own does nothing yet
-        strangers |= not lightnings and kind not in CALLBACKS
+        # making one of Lightning's own does nothing yet
+        lightnings = kind.__module__.startswith("pytorch_lightning.")
+        strangers |= kind is LambdaCallback or not (lightnings or kind in CALLBACKS)
         if lightnings or issubclass(kind, (*CALLBACKS, Measurement)):
             with collecting(problems, about=f"trainer.callbacks, {kind.__name__}: " if lightnings else ""):
                 callbacks.append(made(entry))
@@ -69,10 +68,12 @@ def check_callbacks(
         refuse_several_best(callbacks)
     if not trains or data is None:
         return
-    hard = data.negatives != 0 and any(pair.negatives for pair in data.training)
-    steps = None if loss is None else names_of_steps(loss, hard_negatives=hard)
-    # a user's own callback may log what only Lightning's would look at
+    # a user's own callback may log anything: of each step, and what only Lightning's would look at
     judged = (KeepBest, StopEarly) if strangers else (KeepBest, EarlyStopping, ModelCheckpoint)
+    steps = None
+    if loss is not None and not strangers:
+        hard = data.negatives != 0 and any(pair.negatives for pair in data.training)
+        steps = names_of_steps(loss, hard_negatives=hard)
     for callback in callbacks:
         if isinstance(callback, judged):
             with collecting(problems):

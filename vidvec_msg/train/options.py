@@ -29,7 +29,7 @@ from vidvec_msg.errors import Problems, RefusedRequest, explain_unknown
 from vidvec_msg.media.frames import FramePolicy
 from vidvec_msg.train.datamodule import PairsData, read_sources
 from vidvec_msg.train.lora import LoraOptions, targets_of
-from vidvec_msg.train.losses import PairLoss
+from vidvec_msg.train.losses import InfoNCE, PairLoss
 from vidvec_msg.train.module import TextContrastive
 from vidvec_msg.train.optimizer import OptimizerOptions
 from vidvec_msg.train.strategies.asked_for import ours, ranks_asked_for, strategy_problems
@@ -113,10 +113,10 @@ def check_options(options: Namespace, problems: Problems, *, trains: bool = True
     loss: PairLoss | None = None
     lora: LoraOptions | None = None
     with collecting(problems):
-        loss = made(model.loss)
-        if loss is not None and loss.guide is not None:
+        loss = InfoNCE() if model.loss is None else made(model.loss)
+        if loss.guide is not None:
             refuse_unreadable(loss.guide)
-        if loss is not None and sharding_of(options.trainer.strategy) == "FSDP":
+        if sharding_of(options.trainer.strategy) == "FSDP":
             refuse_strangers([f"loss.{name}" for name, one in loss.named_parameters() if one.requires_grad])
     with collecting(problems):
         OptimizerOptions(**model.optimizer.as_dict())
