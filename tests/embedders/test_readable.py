@@ -37,6 +37,26 @@ def test_what_opens_passes(model: Path, saved: Path) -> None:
     refuse_unreadable("builtins:object")  # of others the spec alone is looked at
 
 
+def by_class(folder: Path, model: Path, name: str) -> list[str]:
+    """Specs that name the class, and the model as one of its options."""
+    module = "multimodal_llm" if name == "MultimodalLLM" else "sentence_transformer"
+    path = f"vidvec_msg.embedders.{module}"
+    (folder / "mine.yaml").write_text(f"class_path: {path}.{name}\ninit_args: {{model: {model}}}\n")
+    return [str(folder / "mine.yaml"), f"{path}:{name}?model={model}"]
+
+
+def test_a_class_and_its_options(model: Path, tmp_path: Path) -> None:
+    for spec in by_class(tmp_path, model, "MultimodalLLM"):
+        refuse_unreadable(spec)
+        load_embedder(spec)
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "model.safetensors").write_bytes(b"damaged")
+    for spec in by_class(tmp_path, tmp_path / "half", "SentenceTransformerEmbedder"):
+        assert "model.safetensors cannot be read (" in refused(spec)
+    with pytest.raises(RefusedRequest, match="its option model is missing; give a folder or a hub name"):
+        refuse_unreadable("vidvec_msg.embedders.multimodal_llm:MultimodalLLM")
+
+
 def refused(spec: object) -> str:
     with pytest.raises(RefusedRequest) as refusal:
         refuse_unreadable(str(spec))

@@ -29,22 +29,24 @@ def refuse_unreadable(spec: str | Path) -> None:
         RefusedRequest: what is missing or cannot be read, by name.
     """
     plan, options = plan_of(str(spec), {})
+    # of a YAML file, or a class by its name, the model is an option
+    source = str(plan.arguments[0] if plan.arguments else options.get("model", ""))
     try:
+        if plan.make in (MultimodalLLM, SentenceTransformerEmbedder) and not source:
+            raise RefusedRequest("its option model is missing; give a folder or a hub name")
         if plan.make is load_saved:
-            folder = Path(plan.arguments[0])
+            folder = Path(source)
             card = read_card(folder)
             model = str(folder) if holds_weights(folder) else str(options.get("model", card.base_model))
             _check_model(model, {"revision": card.revision, **options})
             for file in folder.glob("*.safetensors"):  # an adapter's
                 _check_head(file)
         elif plan.make is MultimodalLLM:
-            _check_model(str(plan.arguments[0]), options)
+            _check_model(source, options)
         elif plan.make is SentenceTransformerEmbedder:
-            model = str(plan.arguments[0])
-            check_folder(model)
-            if Path(model).expanduser().is_dir():
-                for file in Path(model).expanduser().rglob("*.safetensors"):
-                    _check_head(file)
+            check_folder(source)
+            for file in Path(source).expanduser().rglob("*.safetensors"):  # none of a hub name
+                _check_head(file)
     except RefusedRequest as error:
         raise RefusedRequest(f"embedder {str(spec)!r}: {error}") from error
 
