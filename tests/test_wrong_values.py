@@ -20,6 +20,7 @@ def sample(
     files: list[Path] | None = None,
     filters: dict[str, Any] | None = None,
     columns: dict[str, str] | None = None,
+    out: Path = Path("out"),
 ) -> None:
     """A verb for the tests."""
 
@@ -54,6 +55,15 @@ TABLE = (
         ),
         ('--columns {"a":[1]}', "--columns is {'a': [1]}; accepted: a table of names and texts, null"),
         ("--columns.a [1]", "--columns.a is [1]; accepted: a text"),
+        ("--count=", "--count is ''; accepted: a whole number"),
+        ("--share=", "--share is ''; accepted: a number, null"),
+        ("--seeds", "--seeds is given without a value; accepted: a list of whole numbers, null"),
+        ("--count.low 1", "--count is no table, and has no --count.NAME; accepted: a whole number"),
+        (
+            "--seeds.low 1",
+            "--seeds is no table, and has no --seeds.NAME; accepted: a list of whole numbers, null",
+        ),
+        ("--out.low 1", "--out is no table, and has no --out.NAME; accepted: a path"),
     ],
 )
 def test_on_the_command_line(words: str, told: str) -> None:

@@ -31,6 +31,7 @@ def test_what_is_none_is_told(tmp_path: Path) -> None:
             b"a: [",
             "is not YAML: expected the node content, but found '<stream end>' (line 1, column 5)",
         ),
+        (b"a: 2026-99-99", "is not YAML: month must be in 1..12"),
         (b"a: \xff", "is not YAML: 'utf-8' codec can't decode byte 0xff in position 3: invalid start byte"),
     ):
         path.write_bytes(content)

@@ -34,10 +34,10 @@ _SEVERAL = {
 }
 
 _KEY = re.compile(r'Parser key "([\w.]+)"')
-_GIVEN = re.compile(r"Given value type: (?P<kind>[^\n]+)\n\s*Given value: (?P<value>.+)", re.DOTALL)
-_GOT = re.compile(r"Got value: (.+)")
+_GIVEN = re.compile(r"Given value type: (?P<kind>[^\n]+)\n\s*Given value:(?P<value>.*)", re.DOTALL)
+_GOT = re.compile(r"Got value:(.*)")
 _NESTED = re.compile(r"NestedArg\(key='([\w.-]+)', val=(.+)\)", re.DOTALL)
-_WITHOUT = re.compile(r"argument --([\w.]+): expected one argument")
+_WITHOUT = re.compile(r"argument --([\w.]+)(?:/--[\w.]+\+)?: expected one argument")
 _NO_FILE = re.compile(r"Parser key \"([\w.]+)\":\s*File does not exist: '(.+)'")
 
 
@@ -58,22 +58,27 @@ def explain_value(message: str, types: Mapping[str, Any]) -> str | None:
     name = "" if key is None else key[1].partition(".")[0]
     if key is None or name not in types:
         return None
+    tables = [part for part in (types[name], *get_args(types[name])) if get_origin(part) is dict]
+    if "NestedArg" in message and not tables:
+        told = f"--{name} is no table, and has no --{name}.NAME"
+        return f"{told}; accepted: {', '.join(accepted(types[name]))}"
     if (found := _GIVEN.search(message, key.end())) is not None:
         value, is_text = found["value"].strip(), "'str'" in found["kind"]
     elif (got := _GOT.search(message, key.end())) is not None:
-        value, is_text = got[1].strip(), not got[1].startswith(("[", "{"))
+        value = got[1].strip()
+        is_text = not value.startswith(("[", "{"))
     else:
         return None
     where, kind = name, types[name]
     if (nested := _NESTED.fullmatch(value)) is not None:  # one of a table's values
         where, value = f"{name}.{nested[1]}", nested[2]
-        kind = next(get_args(part)[1] for part in (kind, *get_args(kind)) if get_origin(part) is dict)
+        kind = get_args(tables[0])[1]
     wrong = inner[1].strip() if (inner := _GOT.search(message, key.end())) is not None else value
     told = (
         f"--{where} is {repr(value) if is_text else value}{did_you_mean(wrong, _choices(kind))}; "
         f"accepted: {', '.join(accepted(kind))}"
     )
-    if is_text and any(get_origin(part) is dict for part in (kind, *get_args(kind))):
+    if is_text and kind is types[name] and tables:
         told += (
             f". A table stands in one word (--{name} '{{NAME: VALUE}}'), in several (--{name}.NAME VALUE), "
             f"or under {name}: in the YAML file of --config; the name of a file is none"

@@ -30,7 +30,7 @@ def read_table(path: Path, *, what: str, holds: str) -> Mapping[Any, Any]:
         raise RefusedRequest(
             f"{what} {path}: no such file{hint}; needed is a YAML file of {holds}"
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # of another encoding, or a date that is none
         told = _told(error)
         raise RefusedRequest(f"{what} {path} is not YAML: {told}; needed are {holds}") from error
     except OSError as error:

@@ -71,6 +71,7 @@ def test_words_of_ones_own_come_from_a_file(tmp_path):
         (None, "no such file; needed is a YAML file of fields such as `text:"),
         ("text: [", "is not YAML: expected the node"),
         ("just words", "is no table, but a text; needed are fields such as `text:"),
+        ("1: '{text}'\ntexts: '{text}'", "unknown prompt fields 1, texts; known fields: text, video, image"),
         ("texts: '{text}'", "unknown prompt fields texts; known fields: text, video, image"),
         ("text: no slot", "prompt template 'text' is 'no slot'; it must hold {text} exactly once"),
         ("audio: '{text}'", "must hold {audio} exactly once"),

@@ -135,7 +135,7 @@ def resolve_prompt(prompt: str | PromptTemplate | Mapping[str, Any]) -> PromptTe
         return prompt
     if isinstance(prompt, Mapping):
         known = [entry.name for entry in fields(PromptTemplate)]
-        if strangers := sorted(set(prompt) - set(known)):
+        if strangers := sorted(map(str, set(prompt) - set(known))):
             raise ValueError(
                 f"unknown prompt fields {', '.join(strangers)}; known fields: {', '.join(known)}"
             )

@@ -32,6 +32,7 @@ def test_a_file_needs_the_wording_of_clips_alone(tmp_path):
         ('video: "{clip} {clip} {query}"', "exactly once"),
         ('text: "{clip} {query}"', "has no field video"),
         ('video: "{clip} {query}"\nvidoe: x', "unknown fields vidoe"),
+        ('video: "{clip} {query}"\nvidoe: x\n1: x', "unknown fields 1, vidoe"),
         ("- a list", "is no table, but a list; needed are fields such as `video:"),
         ("video: [", "is not YAML"),
     ],

@@ -82,7 +82,7 @@ def resolve_wording(wording: str) -> Wording:
     example = 'fields such as `video: "{clip} … {query} …"`'
     content = read_table(Path(wording).expanduser(), what="wording file", holds=example)
     known = [entry.name for entry in fields(Wording)]
-    if strangers := sorted(set(content) - set(known)):
+    if strangers := sorted(map(str, set(content) - set(known))):
         raise ValueError(
             f"wording file {wording}: unknown fields {', '.join(strangers)}; it has {', '.join(known)}"
         )
