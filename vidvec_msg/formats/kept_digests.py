@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import time
 import uuid
 import zlib
@@ -143,7 +144,8 @@ class KeptDigests:
     def close(self) -> None:
         """Writes what is not written yet, if there is a place for it."""
         with self._lock:
-            if self._waiting and (self._stream is not None or self.folder.parent.is_dir()):
+            there = os.path.isdir(self.folder.parent)  # noqa: PTH112 - Path.is_dir raises where it cannot look
+            if self._waiting and (self._stream is not None or there):
                 self._save()
             if self._stream is not None:
                 with suppress(OSError):  # the rest of what a full disk refused, which was told
@@ -164,7 +166,7 @@ class KeptDigests:
 
     def _read(self) -> None:
         """Maps all parts, and sorts their keys."""
-        paths = [path for folder in self._folders for path in sorted(folder.glob("part-*.bin"))]
+        paths = [path for folder in self._folders for path in parts_of(folder, "part-*.bin")]
         self._parts = [part for path in paths if (part := _records(path)) is not None]
         self._ends = np.cumsum([len(part) for part in self._parts], dtype=np.int64)
         keys = np.concatenate([np.empty(0, np.uint64), *(part["key"][:, 0] for part in self._parts)])
@@ -183,6 +185,14 @@ class KeptDigests:
                 return digest
             at += 1
         return None
+
+
+def parts_of(folder: Path, pattern: str) -> list[Path]:
+    """Files of a folder, by name; none where nobody can look, as behind a folder of another user."""
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError:
+        return []
 
 
 def _records(path: Path) -> npt.NDArray[np.void] | None:

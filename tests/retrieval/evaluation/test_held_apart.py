@@ -195,13 +195,15 @@ def test_a_cache_that_is_a_file_is_refused_and_one_that_cannot_be_made_is_done_w
     tmp_path: Path,
 ) -> None:
     (tmp_path / "file").touch()
+    os.utime(tmp_path / "file", (1e9, 1e9))
     with (
         pytest.raises(RefusedRequest, match=r"cache .*file is a file; give a folder, or 'none' for no cache"),
         digests_of_cache(str(tmp_path / "file")),
     ):
         pass
-    with digests_of_cache(str(tmp_path / "file" / "cache")):
-        assert shown_by([Item("a", video=tmp_path / "file")])
+    for nowhere in (tmp_path / "file" / "cache", tmp_path / ("x" * 300)):  # as of a folder of another user
+        with digests_of_cache(str(nowhere)):
+            assert shown_by([Item("a", video=tmp_path / "file")])
 
 
 def test_media_are_told_by_their_bytes_and_segment(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,7 +26,7 @@ def digests_of_cache(cache: str) -> Iterator[None]:
         yield
         return
     folder = vector_cache.user_folder() if cache == vector_cache.USER else Path(cache)
-    if folder.is_file():
+    if os.path.isfile(folder):  # noqa: PTH113 - Path.is_file raises where it cannot look
         raise RefusedRequest(f"cache {folder} is a file; give a folder, or 'none' for no cache")
     with suppress(OSError):  # that digests are not kept is told, and does not matter
         folder.mkdir(parents=True, exist_ok=True)

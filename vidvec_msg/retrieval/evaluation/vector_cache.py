@@ -37,7 +37,7 @@ from vidvec_msg.embedders.check import check_vectors
 from vidvec_msg.embedders.contract import Embedder, EmbedderCard, Prepares, Role, Tallies, Vectors
 from vidvec_msg.errors import RefusedRequest
 from vidvec_msg.formats.items import Item, item_digest
-from vidvec_msg.formats.kept_digests import digests_kept_in
+from vidvec_msg.formats.kept_digests import digests_kept_in, parts_of
 from vidvec_msg.runs import replacing, write_json
 
 log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class VectorCache:
     """
 
     def __init__(self, folder: Path | None) -> None:
-        if folder is not None and folder.is_file():
+        if folder is not None and os.path.isfile(folder):  # noqa: PTH113 - Path.is_file raises where it cannot look
             raise RefusedRequest(f"cache {folder} is a file; give a folder, or 'none' for no cache")
         self.folder = folder
         self._read: dict[tuple[str, str], dict[str, tuple[Path | None, int]]] = {}
@@ -169,7 +169,7 @@ class VectorCache:
         if place in self._read:
             return self._read[place]
         index: dict[str, tuple[Path | None, int]] = {}
-        parts = [] if self.folder is None else sorted(self.folder.joinpath(*place).glob("part-*.json"))
+        parts = [] if self.folder is None else parts_of(self.folder.joinpath(*place), "part-*.json")
         for part in parts:
             path = part.with_suffix(".npy")
             try:
