@@ -217,8 +217,10 @@ def test_half_precision_begins_with_the_same_loss(one_rank: Path) -> None:
 
 def test_a_checkpoint_of_another_adapter_or_of_more_ranks_is_refused(one_rank: Path) -> None:
     other, shards = json.loads((one_rank / "refused.json").read_text())
-    assert other.startswith("RefusedRequest: the checkpoint is of another adapter: 42 weights differ")
-    assert shards == (
-        "RefusedRequest: the checkpoint was written by 2 ranks and holds a share for each; this run has 1. "
+    assert other.startswith("RefusedRequest: fit refused: 1 problem\n  - --ckpt_path ")
+    assert ": the checkpoint is of another adapter: 42 weights differ" in other
+    assert shards.startswith("RefusedRequest: fit refused: 1 problem\n  - --ckpt_path ")
+    assert shards.endswith(
+        ": the checkpoint was written by 2 ranks and holds a share for each; this run has 1. "
         "Continue it with as many (--trainer.devices, --trainer.num_nodes)."
     )
