@@ -240,8 +240,8 @@ def _refuse_no_batches(trainer: Namespace, batches: int, *, of: int) -> None:
         return
     name = "overfit_batches" if trainer.overfit_batches else "limit_train_batches"
     raise RefusedRequest(
-        f"trainer.{name} is {trainer[name]:g}, which leaves none of an epoch's {of} batches: give at least 1, "
-        "or a larger share (of 1.0)"
+        f"trainer.{name} is {trainer[name]:g}, which leaves none of an epoch's {of} batches: give at least "
+        "1, or a larger share (of 1.0)"
     )
 
 
