@@ -18,7 +18,7 @@ from vidvec_msg.retrieval.indexes.build import build_index
 from vidvec_msg.retrieval.indexes.compact import index_compact
 from vidvec_msg.retrieval.indexes.delete import delete_items
 from vidvec_msg.retrieval.indexes.vector_index import VectorIndex
-from vidvec_msg.runs import file_digest
+from vidvec_msg.runs import file_digest, write_json
 
 DIM = 16
 CARD = EmbedderCard(name="table", dim=DIM, weights="table")
@@ -70,7 +70,7 @@ def vectors_folder(
         "shards": shards,
         "role": role,
     }
-    (out / "manifest.json").write_text(json.dumps(manifest))
+    write_json(out / "manifest.json", manifest)  # whole or not at all: tests kill whoever writes it
     return out
 
 
