@@ -1,6 +1,6 @@
 """Checksums of what the toolkit writes: vectors, indexes, caches. They find damage, not forgery.
 
-XXH3-128 takes a tenth of SHA-256's time, which for an index of gigabytes is what opening it costs. A checksum
+XXH3-128 costs little beside reading a file (benchmarks/bench_search.py opens indexes with it). A checksum
 says how it was computed, ``xxh3_128:HEX`` or ``sha256:HEX``; one without a name is a SHA-256, as earlier
 versions wrote it. Capitals do not matter, since some tools print them. What identifies something (weights,
 training pairs, requests) is still a SHA-256, see :func:`vidvec_msg.runs.file_digest`.
